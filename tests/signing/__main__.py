@@ -1,15 +1,20 @@
 """Runs the tests of sign-in with real clients: `python -m signing --binary PATH --provider PATH --npm DIRECTORY --python1 PATH`,
 from `tests/`.
 
-The official SDKs and authlib sign in at a gateway, before the provider of the demo and several of `oidc-provider`. Words
-at the end choose tests by their names. The last line is `N passed, N failed`; the log of the
+The official SDKs, authlib and a browser sign in at a gateway, before the provider of the demo and several of `oidc-provider`. Words
+at the end choose tests by their names, and `pages` those in a browser. The last line is `N passed, N failed`; the log of the
 gateway is shown when a test fails.
 """
 
 import argparse
+import os
 import pathlib
+import re
+import shutil
 import signal
+import subprocess
 import sys
+import threading
 import unittest
 
 HERE = pathlib.Path(__file__).parent
@@ -17,8 +22,9 @@ sys.path.insert(0, str(HERE.parent / "interop"))  # the everything server's fixt
 
 from interop.cases import add, run  # noqa: E402
 from interop.topology import everything_server  # noqa: E402
-from signing import clients, providers, site, test_authlib, test_providers, test_sdks  # noqa: E402
+from signing import clients, providers, site, test_authlib, test_providers, test_sdks, test_suite  # noqa: E402
 
+PAGES_TIMEOUT_S = 240
 #: SDK → the kind of registration with which it shows what is the same for all kinds, in every run.
 SHOWN = {"python": "registered", "python 1": "registered", "typescript": "document", "typescript 1": "configured"}
 
@@ -45,10 +51,50 @@ def judge_sdks(options, everything):
     """With the provider of the demo, and one gateway for all tests."""
     known = clients.sdks(sys.executable, options.python1, options.npm)
     with site.running(options.binary, options.provider, everything) as (place, provider):
-        counts = run(chosen(sdk_tests(place, provider, known, options.all), options.words))
+        counts = run(chosen(client_tests(place, provider, known, options), options.words))
+        if not options.words or "pages" in options.words:
+            judged = run_pages(options.npm, place, provider)
+            counts = tuple(map(sum, zip(counts, judged, strict=True)))
         if counts[1]:
             print(place.log())
     return counts
+
+
+def run_pages(npm, place, provider):
+    """The tests of the pages in a browser: how many passed and how many failed."""
+    environment = {
+        "NPM_DIRECTORY": str(npm.resolve()),
+        "CHROMIUM": shutil.which("chromium") or "chromium",
+        "GATEWAY": place.url,
+        "PROVIDER": provider.issuer,
+        "NO_COLOR": "1",
+    }
+    command = ["node", "--test", "--test-force-exit", "--test-timeout=60000", "--test-reporter=spec", str(HERE / "pages.test.mjs")]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as child:
+        watchdog = threading.Timer(PAGES_TIMEOUT_S, child.terminate)
+        watchdog.start()
+        try:
+            printed = "".join(shown(line) for line in child.stdout)
+        finally:
+            watchdog.cancel()
+            child.terminate()
+        status = child.wait()
+    counts = {kind: int(count) for kind, count in re.findall(r"^\S (pass|fail|cancelled) (\d+)$", printed, re.M)}
+    failed = counts.get("fail", 0) + counts.get("cancelled", 0)
+    return counts.get("pass", 0), failed or int(status != 0)
+
+
+def shown(line):
+    print(line, end="", flush=True)
+    return line
 
 
 def judge_providers(options, everything):
@@ -65,17 +111,18 @@ def judge_providers(options, everything):
     return counts
 
 
-def sdk_tests(place, provider, known, everything):
+def client_tests(place, provider, known, options):
     suite = unittest.TestSuite()
     for sdk in known:
         for kind in clients.KINDS:
             add(suite, test_sdks.Flow, place, provider, sdk, kind)
-            if everything or kind == SHOWN[sdk.name]:
+            if options.all or kind == SHOWN[sdk.name]:
                 add(suite, test_sdks.Ends, place, provider, sdk, kind)
-            if sdk.refreshes_at_401 and (everything or kind == SHOWN[sdk.name]):
+            if sdk.refreshes_at_401 and (options.all or kind == SHOWN[sdk.name]):
                 add(suite, test_sdks.Parallel, place, provider, sdk, kind)
     add(suite, test_sdks.Together, place, known)
     add(suite, test_authlib.Authlib, place)
+    add(suite, test_suite.Suite, place, options.npm)
     return suite
 
 

@@ -40,8 +40,7 @@ class SecondOpinion:
         self.session.register_client_auth_method(PrivateKeyJWT(self.server["issuer"], alg="ES256"))
 
     def register(self, method):
-        metadata = {"redirect_uris": [REDIRECT], "token_endpoint_auth_method": method, "client_name": "Second opinion"}
-        answer = json_of(self.server["registration_endpoint"], json.dumps(metadata).encode())
+        answer = json_of(self.server["registration_endpoint"], registration(method, REDIRECT))
         return answer["client_id"], answer.get("client_secret")
 
     def sign_in(self, person, verifier=None):
@@ -68,6 +67,12 @@ class SecondOpinion:
         return self.session.revoke_token(
             self.server["revocation_endpoint"], self.session.token["refresh_token"], token_type_hint="refresh_token"
         ).status_code
+
+
+def registration(method, redirect):
+    """What a client says that registers itself."""
+    metadata = {"redirect_uris": [redirect], "token_endpoint_auth_method": method, "client_name": "Second opinion"}
+    return json.dumps(metadata).encode()
 
 
 def discovered(endpoint):

@@ -1,0 +1,244 @@
+// The pages of sign-in in a real browser: the whole way, and what other sites, tabs and links make of it.
+import { after, afterEach, before, test } from 'node:test';
+import assert from 'node:assert/strict';
+
+import { barriers, headline, launch, overflow } from '../page/browser.mjs';
+import { App, GATEWAY, PROVIDER, Stranger, visitsOfProvider } from './app.mjs';
+
+const TIMEOUT_MS = 20_000;
+const BACK = /^Back in the app$/;
+
+let browser;
+const opened = [];
+before(async () => {
+  browser = await launch();
+});
+after(() => browser?.close());
+afterEach(async () => {
+  for (const each of opened.splice(0)) await each.close();
+});
+
+const keep = (each) => {
+  opened.push(each);
+  return each;
+};
+const app = async (...named) => keep(await App.open(...named));
+const stranger = async (html) => keep(await Stranger.open(html));
+
+/** A browser of a person; `wrong` collects what no page of the gateway may do. */
+async function person(options = {}) {
+  const context = keep(await browser.newContext(options));
+  context.setDefaultTimeout(TIMEOUT_MS);
+  context.wrong = [];
+  return context;
+}
+
+async function tab(context, url) {
+  const page = await context.newPage();
+  page.on('console', (message) => context.wrong.push(message.text()));
+  page.on('pageerror', (error) => context.wrong.push(error.message));
+  if (url) await page.goto(url);
+  return page;
+}
+
+const allow = (page) => page.getByRole('button', { name: /^Allow/ }).click();
+const signIn = (page, user = 'Alice') => page.getByRole('button', { name: new RegExp(user) }).click();
+const consent = (page) => headline(page, /Desk|Other/);
+
+/** The whole way in a tab that shows the page of consent. */
+async function goThrough(page, user) {
+  await allow(page);
+  await page.waitForURL(`${PROVIDER}/**`);
+  await signIn(page, user);
+  await headlineOf(page, BACK);
+}
+
+async function headlineOf(page, pattern) {
+  await page.waitForFunction((text) => new RegExp(text).test(document.querySelector('h1')?.innerText), pattern.source);
+}
+
+for (const options of [{}, { javaScriptEnabled: false }]) {
+  const how = options.javaScriptEnabled === false ? 'without scripts' : 'as browsers come';
+  test(`an app gets its token, ${how}`, async () => {
+    const desk = await app();
+    const context = await person(options);
+    const page = await tab(context, desk.visit());
+    assert.match(await page.locator('h1').innerText(), /Desk/);
+    const text = await page.locator('body').innerText();
+    assert.match(text, /unverified/i);
+    assert.match(text, /127\.0\.0\.1/);
+    await allow(page);
+    await page.waitForURL(`${PROVIDER}/**`);
+    await signIn(page);
+    await page.waitForURL(`${desk.redirect}**`);
+    assert.equal(desk.came.length, 1);
+    assert.equal((await desk.exchange()).status, 200);
+    assert.deepEqual(context.wrong, []);
+  });
+}
+
+test('somebody who says no is sent back with that, and the provider is not asked', async () => {
+  const desk = await app();
+  const asked = await visitsOfProvider();
+  const page = await tab(await person(), desk.visit());
+  await page.getByRole('button', { name: /^Deny$/ }).click();
+  await headlineOf(page, BACK);
+  assert.equal(desk.came[0].error, 'access_denied');
+  assert.equal(desk.came[0].state, desk.state);
+  assert.equal(await visitsOfProvider(), asked);
+});
+
+test('the page of consent is for everybody', async () => {
+  const desk = await app('Desk '.repeat(10).trim());
+  for (const options of [
+    { viewport: { width: 1280, height: 900 } },
+    { viewport: { width: 320, height: 640 }, colorScheme: 'dark' },
+  ]) {
+    const page = await tab(await person({ ...options, bypassCSP: true }), desk.visit());
+    await consent(page);
+    assert.equal(await overflow(page), 0);
+    assert.deepEqual(await barriers(page), []);
+  }
+});
+
+test('by keyboard alone', async () => {
+  const desk = await app();
+  const page = await tab(await person(), desk.visit());
+  await consent(page);
+  const focused = () => page.evaluate(() => document.activeElement.innerText ?? '');
+  for (let presses = 0; !/^Allow/.test(await focused()); presses += 1) {
+    assert.ok(presses < 10, 'Allow is not reached');
+    await page.keyboard.press('Tab');
+  }
+  await page.keyboard.press('Enter');
+  await page.waitForURL(`${PROVIDER}/**`);
+});
+
+test('no other site frames a page', async () => {
+  const desk = await app();
+  const visit = desk.visit();
+  const site = await stranger(`<iframe src="${visit.replaceAll('&', '&amp;')}"></iframe><h1>Win</h1>`);
+  const context = await person();
+  await consent(await tab(context, visit));
+  const page = await tab(context, site.url);
+  await page.waitForFunction(() => document.readyState === 'complete');
+  const frame = page.frames()[1];
+  assert.equal(await frame.locator('button').count(), 0, await frame.content());
+});
+
+test('a form that another site sends is not a consent', async () => {
+  const desk = await app();
+  const html = await (await fetch(desk.visit())).text();
+  const [, sealed] = html.match(/name="form" value="([^"]+)"/);
+  const asked = await visitsOfProvider();
+  const site = await stranger(`<form method="post" action="${GATEWAY}/sign-in/consent">
+    <input type="hidden" name="form" value="${sealed}"><button name="answer" value="allow">Win</button></form>`);
+  const context = await person();
+  // With a page of the same app open, and its cookie there.
+  await consent(await tab(context, desk.visit()));
+  const page = await tab(context, site.url);
+  const [answer] = await Promise.all([
+    page.waitForResponse((response) => response.request().method() === 'POST'),
+    page.getByRole('button').click(),
+  ]);
+  assert.ok(answer.status() >= 400, `${answer.status()}`);
+  await page.waitForLoadState();
+  assert.equal(new URL(page.url()).origin, GATEWAY);
+  assert.equal(await visitsOfProvider(), asked);
+  assert.equal(desk.came.length, 0);
+});
+
+test('a page that was answered twice gives one good code, and back and again another', async () => {
+  const desk = await app();
+  const context = await person();
+  const page = await tab(context, desk.visit());
+  await page.getByRole('button', { name: /^Allow/ }).dblclick();
+  await page.waitForURL(`${PROVIDER}/**`);
+  await signIn(page);
+  await headlineOf(page, BACK);
+  assert.equal((await desk.exchange()).status, 200);
+  while (!page.url().startsWith(`${GATEWAY}/authorize`)) await page.goBack();
+  await goThrough(page);
+  assert.equal((await desk.exchange(-1)).status, 200, 'the same request once more');
+});
+
+test('two tabs at once each end in their own app', async () => {
+  const [desk, other] = [await app(), await app('Other')];
+  const context = await person();
+  const first = await tab(context, desk.visit());
+  const second = await tab(context, other.visit());
+  for (const page of [first, second]) {
+    await allow(page);
+    await page.waitForURL(`${PROVIDER}/**`);
+  }
+  for (const page of [second, first]) {
+    await signIn(page);
+    await headlineOf(page, BACK);
+  }
+  for (const each of [desk, other]) {
+    assert.equal(each.came.length, 1);
+    assert.equal((await each.exchange()).status, 200);
+  }
+});
+
+test('what a browser fetches or renders ahead signs nobody in', async () => {
+  const desk = await app();
+  const asked = await visitsOfProvider();
+  const context = await person();
+  const visit = desk.visit();
+  const rules = JSON.stringify({ prerender: [{ urls: [visit] }], prefetch: [{ urls: [visit] }] });
+  const link = visit.replaceAll('&', '&amp;');
+  const site = await stranger(`<link rel="prefetch" href="${link}"><link rel="prerender" href="${link}">
+    <script type="speculationrules">${rules}</script><a href="${link}">Sign in</a>`);
+  const page = await context.newPage();
+  const ahead = page.waitForRequest(visit).catch(() => null);
+  await page.goto(site.url);
+  await ahead;
+  assert.equal(await visitsOfProvider(), asked);
+  await page.getByRole('link').click();
+  await consent(page);
+  await goThrough(page);
+  assert.equal((await desk.exchange()).status, 200);
+});
+
+/** The first address like this that the tab is sent to, and does not reach. */
+async function stopped(context, page, urlPattern) {
+  const session = await context.newCDPSession(page);
+  await session.send('Fetch.enable', { patterns: [{ urlPattern }] });
+  return new Promise((resolve) => {
+    session.on('Fetch.requestPaused', ({ requestId, request }) => {
+      resolve(request.url);
+      session.send('Fetch.failRequest', { requestId, errorReason: 'Aborted' });
+    });
+  });
+}
+
+test('a way back that somebody else began ends on a page', async () => {
+  const desk = await app();
+  const thief = await person();
+  const page = await tab(thief, desk.visit());
+  const caught = stopped(thief, page, `${GATEWAY}/sign-in/callback*`);
+  await allow(page);
+  await page.waitForURL(`${PROVIDER}/**`);
+  await signIn(page);
+  const back = await caught;
+  for (const context of [await person(), await person()]) {
+    const victim = await tab(context);
+    const answer = await victim.goto(back);
+    assert.equal(answer.status(), 403);
+    assert.equal(new URL(victim.url()).origin, GATEWAY);
+    assert.match(await victim.locator('h1').innerText(), /not started in this browser/i);
+  }
+  assert.equal(desk.came.length, 0);
+});
+
+test('an app on the computer is asked about each time, whoever signs in', async () => {
+  const desk = await app();
+  const context = await person();
+  const page = await tab(context, desk.visit());
+  await goThrough(page, 'Alice');
+  await page.goto(desk.visit());
+  await consent(page);
+  await goThrough(page, 'Bob');
+  assert.equal((await desk.exchange(-1)).status, 200);
+});
