@@ -39,7 +39,7 @@ const FILES: [(&str, &str); 4] = [
 ];
 
 /// What it does, and the commands, in an order in which they work one after another.
-const EXAMPLES: [(&str, &str); 8] = [
+const EXAMPLES: [(&str, &str); 9] = [
     ("Show everything that is wrong with a configuration:", "trunkline check --config trunkline.toml"),
     (
         "Make a key for a caller named `ci`, and the entry that lets it in:",
@@ -48,6 +48,10 @@ const EXAMPLES: [(&str, &str); 8] = [
     (
         "Show what that caller may use, and whether it may call one tool:",
         "trunkline check --config trunkline.toml --as ci --tool forecast",
+    ),
+    (
+        "Ask a provider at which people are to sign in:",
+        "trunkline check --provider https://login.example.com",
     ),
     (
         "Run, and after a change of the file take it up:",

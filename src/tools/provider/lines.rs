@@ -20,7 +20,7 @@ pub fn lines(place: &ProviderPlace<'_>, answer: &ProviderAnswer) -> String {
     let named = Named::of(&answer.metadata);
     let mut text = String::new();
     registration(place, &named, &mut text);
-    let mut sheet = Sheet(text);
+    let mut sheet = TomlSheet(text);
     state(place, &mut sheet);
     jwt(place, &mut sheet);
     sign_in(place, &named, &mut sheet);
@@ -63,9 +63,9 @@ fn registration(place: &ProviderPlace<'_>, named: &Named, text: &mut String) {
 }
 
 /// Lines of TOML, some with remarks.
-struct Sheet(String);
+struct TomlSheet(String);
 
-impl Sheet {
+impl TomlSheet {
     fn section(&mut self, name: &str) {
         let _ = writeln!(self.0, "\n{name}");
     }
@@ -86,7 +86,7 @@ impl Sheet {
 }
 
 /// The place of sign-ins.
-fn state(place: &ProviderPlace<'_>, sheet: &mut Sheet) {
+fn state(place: &ProviderPlace<'_>, sheet: &mut TomlSheet) {
     let has_place = |config: &Config| config.state_directory.is_some() || config.shared.is_some();
     if !place.config.is_some_and(has_place) {
         let remark = "before all sections, where sign-ins are kept; systemd sets it";
@@ -95,7 +95,7 @@ fn state(place: &ProviderPlace<'_>, sheet: &mut Sheet) {
     }
 }
 
-fn jwt(place: &ProviderPlace<'_>, sheet: &mut Sheet) {
+fn jwt(place: &ProviderPlace<'_>, sheet: &mut TomlSheet) {
     sheet.section("[[jwt]]");
     sheet.line("name", &string(name(place.jwt)));
     sheet.line("issuer", &string(place.issuer));
@@ -114,7 +114,7 @@ fn name(jwt: Option<&Jwt>) -> &str {
     jwt.map_or("login", |jwt| &jwt.name)
 }
 
-fn sign_in(place: &ProviderPlace<'_>, named: &Named, sheet: &mut Sheet) {
+fn sign_in(place: &ProviderPlace<'_>, named: &Named, sheet: &mut TomlSheet) {
     let written = place.sign_in;
     let is_written = written.is_some();
     let client = written.map(|sign_in| &sign_in.provider_client);
@@ -173,7 +173,7 @@ fn source(proof: &ProviderProof) -> String {
 }
 
 /// The endpoints that have sign-in; without one, those that could.
-fn endpoints(place: &ProviderPlace<'_>, sheet: &mut Sheet) {
+fn endpoints(place: &ProviderPlace<'_>, sheet: &mut TomlSheet) {
     let all: Vec<&EndpointConfig> = place.config.into_iter().flat_map(|config| &config.endpoints).collect();
     let has = |endpoint: &&&EndpointConfig| endpoint.auth.contains(&AuthMethod::SignIn);
     let with: Vec<&EndpointConfig> = all.iter().filter(has).copied().collect();
