@@ -32,7 +32,7 @@ pub(super) struct CheckArgs {
     /// Check the text alone: open no certificate, key, secret or other file that it names
     #[arg(long)]
     no_files: bool,
-    /// Ask the OpenID provider, print what to register there and the configuration for it, and say what is missing
+    /// Ask the provider of sign-in, print what to register there and the configuration for it, and say what is missing
     ///
     /// Without ISSUER it is the provider of the configuration. With one, no configuration is needed.
     #[arg(long, value_name = "ISSUER", num_args = 0..=1, default_missing_value = "", value_parser = provider,

@@ -111,17 +111,18 @@ fn program() -> String {
 }
 
 fn configuration(options: &DemoArgs, servers: &Servers, sign_in: Option<&SignInDemo>) -> String {
-    let (top, address, endpoints) = match sign_in {
-        Some(sign_in) => (sign_in.state(), sign_in.address, sign_in.sections()),
-        None => (String::new(), options.address, OPEN_ENDPOINTS.to_owned()),
-    };
+    let address = sign_in.map_or(options.address, |sign_in| sign_in.address);
+    let endpoints = sign_in.map_or_else(|| OPEN_ENDPOINTS.to_owned(), SignInDemo::sections);
+    let state = sign_in.map(SignInDemo::state).unwrap_or_default();
+    let token = sign_in.map(SignInDemo::operators_token).unwrap_or_default();
     format!(
         r#"
-{top}
+{state}
 [listener]
 address = "{address}"
 [admin]
 address = "{}"
+{token}
 [log]
 level = "warn"
 [drain]

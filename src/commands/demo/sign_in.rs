@@ -3,10 +3,11 @@
 //! Invariant: nothing of it outlives the program. Keys, sign-ins and the gateway's secret at the provider are in a folder that
 //! goes with it, and of other machines nothing is asked.
 
+use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use demo::{ProviderServer, ProviderSettings};
@@ -20,8 +21,6 @@ use super::folder::TemporaryFolder;
 const CLIENT_ID: &str = "trunkline";
 /// The port that a browser leaves out.
 const HTTP_PORT: u16 = 80;
-/// Of the secret, before it is text.
-const SECRET_BYTES: usize = 16;
 /// A client on the TypeScript SDK that shows what it can use.
 const NODE_CLIENT: &str = "mcp-remote@0.15.1";
 
@@ -53,9 +52,8 @@ impl SignInDemo {
         };
         let provider = ProviderServer::bind(SocketAddr::new(address.ip(), 0), settings).await?;
         let demo = Self { address, provider, folder };
-        let mut file =
-            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(demo.secret_file())?;
-        file.write_all(secret.as_bytes())?;
+        write_secret(&demo.secret_file(), &secret)?;
+        write_secret(&demo.token_file(), &self::secret()?)?;
         Ok(demo)
     }
 
@@ -99,16 +97,26 @@ upstreams = ["weather"]
         )
     }
 
+    /// The token of operators, for `[admin]`: without one, the admin listener shows nobody's sign-ins.
+    pub(super) fn operators_token(&self) -> String {
+        format!("token = {{ file = {} }}", string(&self.token_file().display().to_string()))
+    }
+
     fn secret_file(&self) -> PathBuf {
         self.folder.path().join("provider-secret")
+    }
+
+    fn token_file(&self) -> PathBuf {
+        self.folder.path().join("admin-token")
     }
 
     /// Where everything is, and what a person does first.
     pub(super) fn what_to_try(&self, program: &str, admin: &str, servers: &Servers) -> String {
         let (url, provider) = (origin(self.address), self.provider.issuer());
         let (weather, notes) = (servers.weather.url(), servers.notes.url());
-        let folder = self.folder.path().display().to_string();
-        let folder = shown(&folder);
+        let (folder, token) =
+            (self.folder.path().display().to_string(), self.token_file().display().to_string());
+        let (folder, token) = (shown(&folder), shown(&token));
         format!(
             "\
 Trunkline runs at {url}/mcp, in front of two demo servers: weather and notes.
@@ -122,15 +130,15 @@ Press Ctrl-C to stop. Nothing is kept: after a new start, clients have to regist
 1. Give this URL to any MCP client; it opens a browser, in which you allow it and choose a user:
    {url}/mcp
 
-2. If you have none at hand, this one needs Node, lists the tools, and ends by Ctrl-C:
+2. If you have none at hand, this one needs Node, and shows what there is:
    npx -y -p {NODE_CLIENT} mcp-remote-client {url}/mcp
 
 3. Open your own sign-ins in a browser, and end them:
    {url}/sign-in/
 
 4. See who is signed in, as an operator does, and end the sign-ins of a user:
-   {program} grants list --admin {admin}
-   {program} grants revoke --admin {admin} --user alice
+   {program} grants list --admin {admin} --token-file {token}
+   {program} grants revoke --admin {admin} --token-file {token} --user alice
 
 5. See what a client sees that nobody signed in with, and where it finds sign-in:
    curl -i {url}/mcp -H 'Content-Type: application/json' -d '{{}}'
@@ -139,8 +147,9 @@ Press Ctrl-C to stop. Nothing is kept: after a new start, clients have to regist
 6. Have the provider checked, as you would your own, and get the lines of the configuration for it:
    {program} check --provider {provider}
 
-Also running: the status page at http://{admin}/, the provider at {provider}, the servers at
-{weather} and {notes}. Keys and sign-ins are in {folder} until it stops.
+Also running: the status page at http://{admin}/, which asks for the token in {token},
+the provider at {provider}, the servers at {weather} and {notes}.
+Keys and sign-ins are in {folder} until it stops.
 "
         )
     }
@@ -161,10 +170,15 @@ fn origin(address: SocketAddr) -> String {
     format!("http://{host}")
 }
 
+fn write_secret(path: &Path, secret: &str) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(secret.as_bytes())
+}
+
 fn secret() -> anyhow::Result<String> {
-    let mut bytes = [0_u8; SECRET_BYTES];
+    let mut bytes = [0; size_of::<u128>()];
     getrandom::fill(&mut bytes).context("the system has no randomness to give")?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
 }
 
 #[cfg(test)]

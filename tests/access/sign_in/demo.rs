@@ -64,6 +64,10 @@ impl Demo {
         self.word("grants list", "--admin ")
     }
 
+    fn inside(&self) -> String {
+        self.word("Keys and sign-ins", "are in ")
+    }
+
     /// Signs this user in, as a client and a browser do that know the URL alone. Returns the access token.
     fn signed_in(&self, user: &str) -> String {
         let (gateway, provider) = (self.gateway(), self.provider());
@@ -152,7 +156,8 @@ fn both_users_sign_in_and_may_use_what_it_says() {
         assert!(has("weather__"), "{user}: {names:?}");
         assert_eq!(has("notes__"), uses_notes, "{user}: {names:?}");
     }
-    let (output, _) = trunkline(&["grants", "list", "--admin", &demo.admin()], None);
+    let token = format!("{}/admin-token", demo.inside());
+    let (output, _) = trunkline(&["grants", "list", "--admin", &demo.admin(), "--token-file", &token], None);
     let listed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(listed.contains("alice (Alice Adams)") && listed.contains("bob (Bob Brown)"), "{listed}");
 }
@@ -160,7 +165,7 @@ fn both_users_sign_in_and_may_use_what_it_says() {
 #[test]
 fn nothing_is_left_of_it_and_each_start_is_new() {
     let mut demo = Demo::start();
-    let inside = demo.word("Keys and sign-ins", "are in ");
+    let inside = demo.inside();
     assert!(std::path::Path::new(&inside).join("provider-secret").is_file(), "{inside}");
     let pid = Pid::from_child(&demo.child);
     kill_process(pid, Signal::INT).expect("the demo is there");
