@@ -27,6 +27,17 @@ pub(crate) fn open_or_make(place: &Place) -> Result<(Database, Ledger), StoreErr
 
 /// Opens the file again after a failure. The database of before has to be gone.
 pub(crate) fn open_again(place: &Place) -> Result<(Database, Ledger), StoreError> {
+    let (database, ledger) = open_as_it_is(place)?;
+    // The pages that the last commit gave up are free after the next one alone. On a full disk there may be no others for a
+    // change, which would then fail for ever.
+    if caught(|| Ok(database.begin_write()?.commit()?)).is_ok() {
+        return Ok((database, ledger));
+    }
+    drop(database);
+    open_as_it_is(place)
+}
+
+fn open_as_it_is(place: &Place) -> Result<(Database, Ledger), StoreError> {
     let file = place.open()?.ok_or_else(|| StoreError::Io("the file is gone".to_owned()))?;
     let database = open_file(file)?;
     let ledger = caught(|| Ledger::read(&database))?;

@@ -143,7 +143,8 @@ fn on_a_full_disk_the_rest_goes_on_and_all_does_once_there_is_room() {
     let number = number.expect("the file cannot grow");
     // Reads, deletions and changes that need no more go on, and so do they beside one that does.
     assert_eq!(value(&store, "grant/old").as_deref(), Some(&b"old"[..]));
-    assert!(matches!(replace(&store, b"neu"), Ok(Outcome::Committed(_))));
+    let neu = replace(&store, b"neu");
+    assert!(matches!(neu, Ok(Outcome::Committed(_))), "{number} {neu:?} {:?}", store.sizes());
     let more = store.commit(created("big/more", &vec![b'x'; 60_000]), NOW_S);
     let same = replace(&store, b"nov");
     assert!(matches!(more.wait(), Err(StoreError::Full(_))));
@@ -154,6 +155,42 @@ fn on_a_full_disk_the_rest_goes_on_and_all_does_once_there_is_room() {
     disk.set(Fault::None);
     eventually(|| big(number).is_ok());
     create(&store, "big/more", &vec![b'x'; 60_000]).expect("there is room");
+}
+
+#[test]
+fn on_a_full_disk_each_record_can_be_replaced_and_deleted_whatever_its_size() {
+    for value_bytes in [10, 900, 3_000, 9_000, 20_000, 33_000] {
+        let (folder, disk) = (Folder::new(), Arc::new(Disk::default()));
+        let store = store_on(&disk, &folder);
+        create(&store, "grant/0", &vec![b'x'; value_bytes]).expect("created");
+        disk.set(Fault::Resize { code: ENOSPC });
+        let count = (1..100_000).find(|number| {
+            match create(&store, &format!("grant/{number}"), &vec![b'x'; value_bytes]) {
+                Ok(_) => false,
+                Err(StoreError::Full(_)) => true,
+                Err(other) => panic!("{other:?}"),
+            }
+        });
+        let count = count.expect("the file cannot grow");
+        let before = store.sizes();
+        for number in (0..count).step_by(count.div_ceil(20)) {
+            let at = format!("grant/{number}");
+            let generation = read(&store, &at).expect("read").expect("a record").generation;
+            let same = Change::replace(name(&at), generation, record(&vec![b'y'; value_bytes]));
+            let replaced = commit(&store, Changes::one(same));
+            assert!(
+                matches!(replaced, Ok(Outcome::Committed(_))),
+                "{at} of {count} {before:?} {replaced:?} {:?}",
+                store.sizes()
+            );
+        }
+        for number in 0..count {
+            let at = format!("grant/{number}");
+            let generation = read(&store, &at).expect("read").expect("a record").generation;
+            let deleted = commit(&store, Changes::one(Change::delete(name(&at), generation)));
+            assert_eq!(deleted, Ok(Outcome::Committed(vec![None])), "{at} of {count} {:?}", store.sizes());
+        }
+    }
 }
 
 #[test]
