@@ -123,13 +123,8 @@ enum Command {
     Export(export::ExportArgs),
     /// Create an API key and its configuration entry
     Key(key::KeyArgs),
-    /// Create or rotate the session key file
-    #[command(after_help = session_key::HELP)]
-    SessionKey {
-        /// The key file
-        #[arg(value_hint = ValueHint::FilePath)]
-        file: PathBuf,
-    },
+    /// Create or rotate the key file of sessions or of sign-in
+    SessionKey(session_key::SessionKeyArgs),
     /// Show and approve changed definitions of tools
     Pins(pins::PinsArgs),
     /// Print the configuration's JSON Schema
@@ -210,7 +205,7 @@ fn done(command: Command) -> Result<ExitCode, CommandFailure> {
         Command::Import(options) => import::import(&options)?,
         Command::Export(options) => export::export(&options)?,
         Command::Key(options) => key::key(&options)?,
-        Command::SessionKey { file } => session_key::session_key(&file)?,
+        Command::SessionKey(options) => session_key::session_key(&options)?,
         Command::Pins(options) => pins::pins(&options)?,
         Command::Schema { reference: true } => put_text(config::reference()),
         Command::Schema { reference: false } => put_text(config::json_schema()),

@@ -20,8 +20,10 @@ use zeroize::Zeroizing;
 const FILE_BYTES_MAX: u64 = 64 << 10;
 /// Permission bits of writers who are not the owner.
 const MODE_OTHERS_WRITE: u32 = 0o022;
-/// Old keys that a new one leaves in the file.
-const OLD_KEYS_KEPT: usize = 3;
+/// Old keys that a new one leaves in the file, unless more are wanted.
+pub const OLD_KEYS_KEPT: usize = 3;
+/// The most of them: with the new one, as many as a file may have.
+pub const OLD_KEYS_KEPT_MAX: usize = sealing::KEYS_MAX - 1;
 
 /// Why there are no keys.
 #[derive(Debug, thiserror::Error)]
@@ -112,8 +114,8 @@ pub(crate) fn create_if_missing(path: &Path) -> Result<(), KeyFileError> {
     Ok(())
 }
 
-/// Puts a new key on top of a file, and keeps the newest of the old ones; or makes the file.
-pub fn rotate(path: &Path) -> Result<Rotation, KeyFileError> {
+/// Puts a new key on top of a file, and keeps the newest of the old ones, at most `kept_max`; or makes the file.
+pub fn rotate(path: &Path, kept_max: usize) -> Result<Rotation, KeyFileError> {
     // Of a symbolic link the file it leads to is replaced, not the link.
     let (directory, name) = place(path)?;
     let read_failed = |reason| KeyFileError::Read { path: path.to_owned(), reason };
@@ -124,7 +126,7 @@ pub fn rotate(path: &Path) -> Result<Rotation, KeyFileError> {
     };
     let text = file.text(FILE_BYTES_MAX).map_err(read_failed)?;
     let old = sealing::parse(&text).map_err(|reason| KeyFileError::Keys { path: path.to_owned(), reason })?;
-    let kept = old.len().min(OLD_KEYS_KEPT);
+    let kept = old.len().min(kept_max.min(OLD_KEYS_KEPT_MAX));
     let mut all = vec![sealing::random_key()?];
     all.extend_from_slice(&old[..kept]);
     // An operator who is root must not take the file away from the service's user.
@@ -215,10 +217,10 @@ mod tests {
     fn rotation_keeps_the_three_newest() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("keys");
-        assert_eq!(rotate(&path).expect("made"), Rotation::Created);
+        assert_eq!(rotate(&path, OLD_KEYS_KEPT).expect("made"), Rotation::Created);
         let mut generations = vec![load(&path).expect("keys")];
         for (kept, dropped) in [(1, 0), (2, 0), (3, 0), (3, 1), (3, 1)] {
-            assert_eq!(rotate(&path).expect("rotated"), Rotation::Added { kept, dropped });
+            assert_eq!(rotate(&path, OLD_KEYS_KEPT).expect("rotated"), Rotation::Added { kept, dropped });
             generations.push(load(&path).expect("keys"));
             assert_eq!(mode(&path), 0o600);
         }
@@ -229,12 +231,26 @@ mod tests {
     }
 
     #[test]
+    fn as_many_old_keys_stay_as_are_wanted_and_a_file_may_have() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("keys");
+        for _ in 0..20 {
+            rotate(&path, usize::MAX).expect("rotated");
+        }
+        let keys = || sealing::parse(&fs::read_to_string(&path).expect("text")).expect("keys").len();
+        assert_eq!(keys(), OLD_KEYS_KEPT_MAX + 1);
+        load(&path).expect("as many as are read");
+        assert_eq!(rotate(&path, 5).expect("rotated"), Rotation::Added { kept: 5, dropped: 11 });
+        assert_eq!(rotate(&path, 0).expect("rotated"), Rotation::Added { kept: 0, dropped: 6 });
+    }
+
+    #[test]
     fn a_link_stays_one() {
         let folder = tempfile::tempdir().expect("a folder");
         let (target, link) = (folder.path().join("target"), folder.path().join("link"));
-        rotate(&target).expect("made");
+        rotate(&target, OLD_KEYS_KEPT).expect("made");
         std::os::unix::fs::symlink(&target, &link).expect("link");
-        assert_eq!(rotate(&link).expect("rotated"), Rotation::Added { kept: 1, dropped: 0 });
+        assert_eq!(rotate(&link, OLD_KEYS_KEPT).expect("rotated"), Rotation::Added { kept: 1, dropped: 0 });
         assert!(fs::symlink_metadata(&link).expect("link").is_symlink());
     }
 
@@ -246,14 +262,14 @@ mod tests {
         let (state, elsewhere) =
             (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
         let (target, link) = (elsewhere.path().join("keys"), state.path().join("session.key"));
-        rotate(&target).expect("made");
+        rotate(&target, OLD_KEYS_KEPT).expect("made");
         std::os::unix::fs::symlink(&target, &link).expect("a link");
         let owner = if is_root { SERVICE } else { fs::metadata(state.path()).expect("a folder").uid() };
         for path in [&link, state.path()] {
             lchown(path, Some(owner), None).expect("given");
         }
         let before = fs::read(&target).expect("a file");
-        let rotated = rotate(&link);
+        let rotated = rotate(&link, OLD_KEYS_KEPT);
         assert_eq!(rotated.is_err(), is_root, "{rotated:?}");
         assert_eq!(fs::read(&target).expect("a file") == before, is_root);
 
@@ -261,11 +277,11 @@ mod tests {
         let (inside, keys) = (state.path().join("inside"), state.path().join("inside/keys"));
         std::os::unix::fs::symlink(elsewhere.path(), &inside).expect("a link");
         lchown(&inside, Some(owner), None).expect("given");
-        assert_eq!(rotate(&keys).is_err(), is_root);
+        assert_eq!(rotate(&keys, OLD_KEYS_KEPT).is_err(), is_root);
         // What is there without a link is done as ever, and stays the service's.
         let own = state.path().join("own.key");
         for _ in 0..2 {
-            rotate(&own).expect("rotated");
+            rotate(&own, OLD_KEYS_KEPT).expect("rotated");
             assert_eq!(fs::metadata(&own).expect("a file").uid(), owner);
         }
     }
@@ -277,7 +293,7 @@ mod tests {
         for text in [&b"not a key\n"[..], b"\xff\xfe", &vec![b'#'; 65 << 10]] {
             fs::write(&path, text).expect("written");
             assert!(load_or_create(&path).is_err());
-            assert!(rotate(&path).expect_err("refused").to_string().contains("keys"));
+            assert!(rotate(&path, OLD_KEYS_KEPT).expect_err("refused").to_string().contains("keys"));
             assert_eq!(fs::read(&path).expect("file"), text);
         }
     }

@@ -23,7 +23,7 @@ pub const TAG_BYTES: usize = 16;
 /// Bytes of the name that a key has in session ids.
 pub const KEY_ID_BYTES: usize = 4;
 /// Keys of one file.
-const KEYS_MAX: usize = 16;
+pub const KEYS_MAX: usize = 16;
 /// Keeps the digest that names a key apart from any other digest of it.
 const KEY_ID_DOMAIN: &[u8] = b"trunkline session key id\0";
 /// Keeps derived keys apart from any other digest of a key.

@@ -604,7 +604,7 @@ fn keys_change_while_sessions_go_on() {
         Ok::<_, crate::key_file::KeyFileError>(())
     };
     let opens = |token: &str| sessions.open(token, "/mcp", "key:ci", NOW_S).is_ok();
-    crate::key_file::rotate(&path).expect("rotated");
+    crate::key_file::rotate(&path, crate::key_file::OLD_KEYS_KEPT).expect("rotated");
     reload().expect("good keys");
     let (_, newer) = issue(&sessions);
     assert!(opens(&token) && opens(&newer));
