@@ -94,6 +94,7 @@ impl SignInDesk {
             Ok(account) => account,
             Err(fault) => return self.nobody(&fault, request),
         };
+        self.grants.note_provider_answer();
         match visit.returned(Some(&account.principal)) {
             Returned::SignIns => self.open_page(&account, request),
             Returned::Answered(answered) => self.grant(&answered, &account, request).await,
@@ -161,17 +162,12 @@ impl SignInDesk {
         match fault {
             PersonFault::Provider(fault) => self.provider_page(fault, request),
             PersonFault::Requirement { claim, name } => {
-                self.refused(request, "require", &format!("{name} lacks the required {claim}"));
+                // The names of groups that open something are for operators: the page goes to whoever the provider lets in.
                 let values = self.settings.config.require.iter().find(|(required, _)| required == claim);
                 let values = values.map(|(_, values)| values.join(" or ")).unwrap_or_default();
-                page_of(
-                    &Trouble::RequirementFailed {
-                        provider: &self.provider_host(),
-                        person: name,
-                        missing: &format!("{claim}: {values}"),
-                    },
-                    &request.id,
-                )
+                self.refused(request, "require", &format!("{name} lacks the required {claim}: {values}"));
+                let provider = &*self.provider_host();
+                page_of(&Trouble::RequirementFailed { provider, person: name, claim }, &request.id)
             }
         }
     }

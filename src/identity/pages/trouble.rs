@@ -73,8 +73,8 @@ pub enum Trouble<'a> {
         provider: &'a str,
         /// The person's name.
         person: &'a str,
-        /// The claim that does not hold, and its values.
-        missing: &'a str,
+        /// The claim that does not hold.
+        claim: &'a str,
     },
     /// Another person came back from the provider than the sign-in is for.
     OtherPerson {

@@ -48,9 +48,7 @@ pub(super) fn story(trouble: &Trouble<'_>) -> Story {
         Trouble::ProviderSlow { provider, waited_s } => provider_slow(provider, waited_s),
         Trouble::ProviderDown { provider } => provider_down(provider),
         Trouble::ProviderUntrusted { provider } => provider_untrusted(provider),
-        Trouble::RequirementFailed { provider, person, missing } => {
-            requirement_failed(provider, person, missing)
-        }
+        Trouble::RequirementFailed { provider, person, claim } => requirement_failed(provider, person, claim),
         Trouble::OtherPerson { provider, expected, came } => other_person(provider, expected, came),
         Trouble::FormExpired { minutes } => form_expired(minutes),
         Trouble::OtherBrowser => other_browser(),
@@ -195,18 +193,18 @@ fn provider_untrusted(provider: &str) -> Story {
     refused(502, "The answer of your company's sign-in cannot be trusted", cause, START_AGAIN)
 }
 
-fn requirement_failed(provider: &str, person: &str, missing: &str) -> Story {
+fn requirement_failed(provider: &str, person: &str, claim: &str) -> Story {
     let mut cause = Markup::of("<p>");
     cause.value(provider).add(" says that you are <strong>").name(person, NO_NAME);
-    cause.add(
-        "</strong>. Only people with this may sign in here, and your account does not have it:</p>\n<pre>",
-    );
-    cause.code(missing).add("</pre>\n");
+    cause.add("</strong>. Your account is not one of those that may sign in here, by its claim ");
+    cause.code(claim).add(".</p>\n");
     let next = "<p>If you have another account, sign out at that site, and start again in your app. If not, ask whoever runs \
                 this gateway to let you in; they see your name in the log.</p>\n";
     let story = refused(403, "You may not sign in here", cause, next);
-    let operator =
-        Markup::of("<p><code>require</code> of <code>[sign_in]</code> says who may sign in.</p>\n");
+    let operator = Markup::of(
+        "<p><code>require</code> of <code>[sign_in]</code> says who may sign in. The audit log has the \
+                      values that this account lacks.</p>\n",
+    );
     Story { operator: Some(operator), ..story }
 }
 

@@ -304,13 +304,9 @@ fn errors_name_the_cause_and_the_next_step() {
             &["login.example.com", "access_denied", "none given"],
         ),
         (
-            Trouble::RequirementFailed {
-                provider: "login.example.com",
-                person: "bob",
-                missing: "groups: staff",
-            },
+            Trouble::RequirementFailed { provider: "login.example.com", person: "bob", claim: "groups" },
             403,
-            &["says that you are bob", "groups: staff", "require of [sign_in]"],
+            &["says that you are bob", "by its claim groups", "require of [sign_in]", "audit log"],
         ),
         (Trouble::ProviderSlow { provider: "login.example.com", waited_s: 10 }, 504, &["within 10 s"]),
         (Trouble::FormExpired { minutes: 10 }, 400, &["within 10 minutes", "Start the sign-in again"]),

@@ -145,10 +145,9 @@ fn nth_trouble(at: usize, values: &[String]) -> Option<(&'static str, Trouble<'_
         8 => ("provider slow", Trouble::ProviderSlow { provider, waited_s: 10 }),
         9 => ("provider down", Trouble::ProviderDown { provider }),
         10 => ("provider untrusted", Trouble::ProviderUntrusted { provider }),
-        11 => (
-            "requirement failed",
-            Trouble::RequirementFailed { provider, person: value(5), missing: value(6) },
-        ),
+        11 => {
+            ("requirement failed", Trouble::RequirementFailed { provider, person: value(5), claim: value(6) })
+        }
         12 => ("other person", Trouble::OtherPerson { provider, expected: value(5), came: value(6) }),
         13 => ("form expired", Trouble::FormExpired { minutes: 10 }),
         14 => ("other browser", Trouble::OtherBrowser),
