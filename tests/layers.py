@@ -47,7 +47,7 @@ FLOORS = {
     "identity": "",
     "telemetry": "clock identity",
     "redis": "clock telemetry",
-    "grants": "clock telemetry redis",
+    "grants": "clock state_files telemetry redis",
     "access": "clock key_file flight identity telemetry redis grants",
     "upstream": "clock buffers directory flight telemetry access",
     "bridge": "clock telemetry access upstream",
@@ -82,7 +82,7 @@ ROOMS = {
         browser_cookies public_address sealed server_metadata client client_auth registration client_document authorize token_request revocation provider
         lib
     """,
-    "status": "callers calls object words query history seen servers standing faults programs state problem tools grants gateway problems lib",
+    "status": "callers calls object words query history seen servers standing faults programs state problem tools grants sign_in gateway problems lib",
     "store": """
         error limits name record room
         answer change fault file table ledger

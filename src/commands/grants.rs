@@ -1,5 +1,5 @@
-//! `trunkline grants list` and `revoke`: the sign-ins of people, by the admin listener, since the gateway alone opens their
-//! store.
+//! `trunkline grants list`, `revoke` and `backup`: the sign-ins of people, by the admin listener, since the gateway alone opens
+//! their store.
 
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use clap::Args;
 use http::StatusCode;
 use serde_json::json;
-use status::{EndedGrants, GrantStatus, GrantsPage, parse};
+use status::{EndedGrants, GrantStatus, GrantsBackUp, GrantsPage, parse};
 
 use super::admin::AdminArgs;
 use super::status::unreachable;
@@ -21,7 +21,7 @@ use tools::terminal::{self, put};
 #[command(after_help = "\
 Exit codes:
   0   done
-  1   the gateway refuses: there is no [sign_in], or the store cannot be reached
+  1   the gateway refuses: there is no [sign_in], the store cannot be reached, or the file of the back-up is there already
   2   the command line is wrong, or the token cannot be read
   3   the gateway cannot be reached, or does not answer
   78  the configuration cannot be read, or does not say where the gateway is
@@ -29,9 +29,11 @@ Exit codes:
 Environment:
   TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file")]
 pub(super) struct GrantsArgs {
-    /// List who is signed in, or end sign-ins; all that is given has to hold
-    #[arg(value_parser = ["list", "revoke"])]
+    /// List who is signed in, or end sign-ins; all that is given has to hold. Or copy the store of this moment to a new file
+    #[arg(value_parser = ["list", "revoke", "backup"])]
     action: String,
+    /// The file of a back-up, such as monday.redb, which the gateway writes in its state directory
+    file: Option<String>,
     #[command(flatten)]
     chosen: ChosenGrants,
     /// End all of them
@@ -78,13 +80,18 @@ impl ChosenGrants {
 
 /// Does what is wanted.
 pub(super) fn grants(options: &GrantsArgs) -> Result<ExitCode, CommandFailure> {
-    let GrantsArgs { action, chosen, all, json, place } = options;
-    if action == "list" {
-        return list(place, chosen, *json);
-    }
-    if !all && chosen.is_empty() {
-        let error = anyhow::anyhow!("say which sign-ins end: --id, --user, --client, --endpoint, or --all");
-        return Err(CommandFailure::with(EXIT_COMMAND_LINE)(error));
+    let GrantsArgs { action, file, chosen, all, json, place } = options;
+    let wrong = |what: &str| Err(CommandFailure::with(EXIT_COMMAND_LINE)(anyhow::anyhow!("{what}")));
+    match (&**action, file) {
+        ("backup", Some(file)) if !all && chosen.is_empty() => return back_up(place, file),
+        ("backup", Some(_)) => return wrong("a back-up has all sign-ins: none can be chosen"),
+        ("backup", None) => return wrong("name the file of the back-up, such as monday.redb"),
+        (_, Some(_)) => return wrong("a file is for `backup` alone"),
+        ("list", None) => return list(place, chosen, *json),
+        (_, None) if !all && chosen.is_empty() => {
+            return wrong("say which sign-ins end: --id, --user, --client, --endpoint, or --all");
+        }
+        (_, None) => {}
     }
     let ChosenGrants { id, user, client, endpoint } = chosen;
     let wanted = json!({ "id": id, "user": user, "client": client, "endpoint": endpoint, "all": all });
@@ -141,6 +148,16 @@ fn revoke(place: &AdminArgs, wanted: &str) -> Result<ExitCode, CommandFailure> {
         1 => "1 sign-in has ended".to_owned(),
         ended => format!("{ended} sign-ins have ended"),
     });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn back_up(place: &AdminArgs, file: &str) -> Result<ExitCode, CommandFailure> {
+    let (status, body) = ask(place, "/grants/backup", Some(&json!({ "file": file }).to_string()))?;
+    if status != StatusCode::OK {
+        return Ok(refused(&body));
+    }
+    let GrantsBackUp { file, bytes } = parse::<GrantsBackUp>(&body).unwrap_or_default();
+    put(format!("{}: {bytes} bytes", shown(&file)));
     Ok(ExitCode::SUCCESS)
 }
 

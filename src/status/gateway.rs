@@ -4,6 +4,7 @@ use crate::callers::CallersStatus;
 use crate::calls::{FailedCalls, Figures, share};
 use crate::problem::Problem;
 use crate::servers::{EndpointStatus, UpstreamStatus};
+use crate::sign_in::SignInStatus;
 use crate::tools::Rankings;
 
 /// Upstreams that start and are named.
@@ -48,6 +49,7 @@ objects! {
         state_directory_fault: Option<StateFileFaultStatus>,
         certificates: Vec<Certificate>,
         shared: Option<SharedStatus>,
+        sign_in: Option<SignInStatus>,
         traces: Option<TracesStatus>,
     }
 

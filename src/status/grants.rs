@@ -33,6 +33,13 @@ objects! {
         unanswered_since_s: Option<u64>,
     }
 
+    /// A copy of the store of sign-ins.
+    struct GrantsBackUp {
+        /// The file that it is in.
+        file: String,
+        bytes: u64,
+    }
+
     /// Sign-ins that were ended.
     struct EndedGrants {
         ended: u64,

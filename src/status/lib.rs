@@ -12,6 +12,7 @@
 //! | `words.rs` | numbers as sentences have them |
 //! | `calls.rs` | how many calls, how they ended, how long they took |
 //! | `callers.rs` | who calls |
+//! | `sign_in.rs` | sign-in |
 //! | `grants.rs` | `/grants`: who is signed in |
 //! | `history.rs` | `/status/history`: the last minutes |
 //! | `tools.rs`, `query.rs` | `/status/tools`: a page of tools, and which ones are asked for |
@@ -40,6 +41,7 @@ mod programs;
 mod query;
 mod seen;
 mod servers;
+mod sign_in;
 mod standing;
 mod state;
 mod tools;
@@ -51,7 +53,7 @@ pub use self::gateway::{
     Cache, Certificate, ConfigStatus, ConnectionsStatus, LimitStatus, ListenerStatus, LogStatus,
     ReloadStatus, Sample, SessionsStatus, SharedStatus, StateFileFaultStatus, Status, TracesStatus,
 };
-pub use self::grants::{EndedGrants, GrantStatus, GrantsPage};
+pub use self::grants::{EndedGrants, GrantStatus, GrantsBackUp, GrantsPage};
 pub use self::history::{History, HistoryLine, HistoryLines};
 pub use self::object::{Object, parse};
 pub use self::query::{ToolsQuery, ToolsSort};
@@ -60,6 +62,7 @@ pub use self::servers::{
     BridgeStatus, CallSlots, ChildrenStatus, EndpointStatus, FaultStatus, HOST_PREFIX, ListCut, LongNames,
     PinStatus, ReplicaStatus, StartStatus, UpstreamStatus, VaryingTool,
 };
+pub use self::sign_in::{SignInFaultStatus, SignInStatus, SignInStoreStatus};
 pub use self::standing::{CommonCause, FIRST_CALL, Standing, UpstreamState};
 pub use self::state::standing;
 pub use self::tools::{PublicName, Rankings, ToolStatus, ToolsPage};

@@ -41,6 +41,11 @@ pub struct Sizes {
 }
 
 impl Sizes {
+    /// The bytes of all records.
+    pub fn bytes(&self) -> u64 {
+        self.kinds.values().map(|kind| kind.bytes).sum()
+    }
+
     /// The number of all records.
     pub fn records(&self) -> u64 {
         self.kinds.values().map(|kind| kind.records).sum()

@@ -34,7 +34,7 @@ pub struct Store {
     work: SyncSender<Work>,
     asks: SyncSender<Ask>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    file_bytes_max: u64,
+    limits: Limits,
     /// Held while a copy is made.
     copying: Mutex<()>,
 }
@@ -65,14 +65,7 @@ impl Store {
             disk_full: None,
         };
         let reader = Reader { shared: Arc::clone(&shared), asks: asked, writer: work.clone() };
-        let store = Self {
-            shared,
-            work,
-            asks,
-            threads: Mutex::default(),
-            file_bytes_max: limits.file_bytes_max,
-            copying: Mutex::default(),
-        };
+        let store = Self { shared, work, asks, threads: Mutex::default(), limits, copying: Mutex::default() };
         store.start("store-writer", move || writer.run())?;
         store.start("store-reader", move || reader.run())?;
         Ok(store)
@@ -135,7 +128,7 @@ impl Store {
     /// not replaced. The file of an open store itself must not be copied, except with a snapshot of its file system.
     pub fn copy_to(&self, path: &Path) -> Result<u64, StoreError> {
         let _one = self.copying.try_lock().ok_or(StoreError::Busy)?;
-        let place = Place::new(path, self.file_bytes_max);
+        let place = Place::new(path, self.limits.file_bytes_max);
         if path.symlink_metadata().is_ok() {
             return Err(
                 StoreError::Io("there is a file already, which a copy does not replace".to_owned()).at(path)
@@ -143,6 +136,11 @@ impl Store {
         }
         self.shared.with(|database| copy(database, &place).map_err(|error| error.at(path)))?;
         Ok(place.figures.bytes.load(Ordering::Relaxed))
+    }
+
+    /// The bounds of the store.
+    pub fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// The size of the store, and what it has done.

@@ -1,7 +1,7 @@
 //! The API of the admin listener as `OpenAPI` 3.1: its routes are said here, its objects are described by their declarations.
 
 use serde_json::{Map, Value, json};
-use status::{EndedGrants, GrantsPage, History, Object as _, Status, ToolsPage};
+use status::{EndedGrants, GrantsBackUp, GrantsPage, History, Object as _, Status, ToolsPage};
 
 pub(super) fn openapi() -> String {
     let mut schemas = Map::new();
@@ -10,6 +10,7 @@ pub(super) fn openapi() -> String {
     let mut paths = paths(&status, &history, &tools);
     paths["/grants"] = grants_read(&GrantsPage::schema(&mut schemas));
     paths["/grants/revoke"] = grants_revoke(&EndedGrants::schema(&mut schemas));
+    paths["/grants/backup"] = grants_back_up(&GrantsBackUp::schema(&mut schemas));
     let document = json!({
         "openapi": "3.1.0",
         "info": {
@@ -115,13 +116,25 @@ fn grants_revoke(ended: &Value) -> Value {
     json!({ "post": with_grants_refused(change("End sign-ins", &chosen, &answers)) })
 }
 
+fn grants_back_up(done: &Value) -> Value {
+    let about = "The name of a new file in the state directory, with `.redb` at the end.";
+    let wanted = json!({
+        "type": "object",
+        "properties": { "file": { "type": "string", "description": about } },
+        "required": ["file"],
+    });
+    let refused = "It is no such name, or sign-ins are kept in Redis.";
+    let answers = json!({ "200": object(done), "400": text("text/plain", refused) });
+    json!({ "post": with_grants_refused(change("Copy the store of sign-ins to a file", &wanted, &answers)) })
+}
+
 /// The answers where sign-ins cannot be seen.
 fn with_grants_refused(mut operation: Value) -> Value {
     let answers = &mut operation["responses"];
     answers["403"] =
         text("text/plain", "[admin] has neither a token nor a Unix socket; or a page of another site asks.");
     answers["404"] = text("text/plain", "There is no [sign_in].");
-    answers["503"] = text("text/plain", "The store of sign-ins cannot be reached.");
+    answers["503"] = text("text/plain", "The store of sign-ins cannot be reached, or not be copied there.");
     operation
 }
 

@@ -21,6 +21,8 @@ use crate::text::{is_plain, is_scope};
 
 /// All of them travel in cookies.
 const SCOPES_MAX: usize = 32;
+/// The shortest record of sign-in, with its place in the file.
+const RECORD_BYTES_MIN: usize = 128;
 /// Issuers at which everybody can have an account: Google in both spellings, Microsoft's personal accounts, Apple, GitLab,
 /// Slack.
 const PUBLIC_ISSUERS: [&str; 6] = [
@@ -76,10 +78,30 @@ pub(in super::super) fn check(config: &Config, root: Table<'_>, has_state: bool,
         let message = "nobody would stay signed in: write `state_directory`, where sign-ins are kept, or add [shared] with a Redis";
         findings.error(table.span(), message);
     }
+    for key in ["store_records_max", "store_bytes_max"] {
+        if root.has("shared") && table.has(key) {
+            let message =
+                format!("with [shared], sign-ins are kept in Redis: `{key}` bounds a file that there is not");
+            findings.error_at(table, key, message);
+        }
+    }
+    check_room(sign_in, table, findings);
     if root.has("shared") && !table.has("key") && !findings.is_damaged(table) {
         let message = "[shared] needs `key` in [sign_in]: each gateway would make a key of its own, and nobody who signed in at one \
                        would be known at another; give all the same file";
         findings.error(table.span(), message);
+    }
+}
+
+/// A file that is full before it has as many records as it may have.
+fn check_room(sign_in: &SignIn, table: Table<'_>, findings: &mut Findings) {
+    let records_bytes = sign_in.store_records_max.saturating_mul(RECORD_BYTES_MIN);
+    if records_bytes > sign_in.store_bytes_max && table.has("store_records_max") {
+        let message = format!(
+            "so many records never fit into a file of `store_bytes_max` ({} bytes): a record takes {RECORD_BYTES_MIN} at least",
+            sign_in.store_bytes_max
+        );
+        findings.error_at(table, "store_records_max", message);
     }
 }
 

@@ -26,7 +26,7 @@ use super::schema::Definitions;
 use super::secret::SecretSource;
 use super::section::section;
 use super::text::{AbsolutePath, Fault, GroupName, KeyName, Scope, checked, is_plain, texts};
-use super::value::{Count, DAY_MS, HOUR_MS, MINUTE_MS, Period, Setting, choice};
+use super::value::{Count, DAY_MS, HOUR_MS, MIB, MINUTE_MS, Period, Setting, Size, TIB, choice};
 
 pub(super) use self::check::check;
 use self::check::check_section;
@@ -94,6 +94,12 @@ section! {
         consent_remembered: Period<0, { 365 * DAY_MS }> = "30d",
         /// Sign-ins of one person. Beyond, the one that was unused for longest ends.
         grants_per_principal_max: Count<1, { GRANTS_MAX as u64 }> = 64,
+        /// Records in the file of sign-ins: one for each sign-in and for each account, and those that remember an end or a code
+        /// for a day. Beyond, nobody new can sign in. It counts from the next start on. With `[shared]`, there is no file.
+        store_records_max: Count<1000, 100_000_000> = 1_000_000,
+        /// Size of that file, which doubles as it grows; three eighths of it can be records. A sign-in and its account take
+        /// 2 KiB at most times. Beyond, nobody new can sign in. It counts from the next start on.
+        store_bytes_max: Size<{ 16 * MIB }, TIB> = "4GiB",
         /// Clients that are refused: ids, or hosts of their ids, redirects and keys with all that is below them.
         #[example(["evil.example"])]
         clients_denied: Array<DeniedClient> = [],

@@ -62,6 +62,8 @@ fn sign_in_is_data_with_its_defaults() {
         provider_patience: Duration::from_hours(1),
         consent_remembered: Duration::from_hours(30 * 24),
         grants_per_principal_max: 64,
+        store_records_max: 1_000_000,
+        store_bytes_max: 4 << 30,
         clients_denied: Vec::new(),
         client_documents: ClientDocuments::Fetch,
         registration: true,
@@ -70,6 +72,29 @@ fn sign_in_is_data_with_its_defaults() {
     assert_eq!(config.sign_in, Some(expected));
     assert_eq!(config.endpoints[0].auth, [AuthMethod::SignIn]);
     assert_eq!(config.warnings, []);
+}
+
+#[test]
+fn the_file_of_sign_ins_has_bounds_that_fit_each_other() {
+    let config = parsed(&with("store_records_max = 5000\nstore_bytes_max = \"64MiB\"\n"));
+    let bounds = config.sign_in.map(|sign_in| (sign_in.store_records_max, sign_in.store_bytes_max));
+    assert_eq!(bounds, Some((5000, 64 << 20)));
+    for (line, expected) in [
+        ("store_bytes_max = \"1MiB\"", "`store_bytes_max`: "),
+        ("store_records_max = 10", "`store_records_max`: "),
+        ("store_records_max = 100000000", "so many records never fit"),
+        ("store_records_max = 1000000\nstore_bytes_max = \"16MiB\"", "so many records never fit"),
+        // The default of the other is no wish.
+        ("store_bytes_max = \"16MiB\"", ""),
+    ] {
+        assert_error(&with(&format!("{line}\n")), expected);
+    }
+    let shared = format!(
+        "{}key = {{ file = \"/etc/trunkline/sign-in.key\" }}\n[session]\nkey = {{ file = \"/etc/trunkline/session.key\" }}\n\
+         [shared]\nredis = \"redis://127.0.0.1:6379\"\n",
+        with("store_bytes_max = \"64MiB\"\n")
+    );
+    assert_error(&shared, "with [shared], sign-ins are kept in Redis: `store_bytes_max`");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Sign-ins for operators: a page of all, and the end of those that are chosen.
+//! Sign-ins for operators: a page of all, the end of those that are chosen, and a copy of their store.
 //!
 //! Invariant: nothing of a token, and nothing that is sealed, is told.
 
@@ -8,7 +8,7 @@ use identity::sealed::account::AccountRecord;
 use identity::sealed::fingerprint::GrantId;
 use identity::sealed::grant::GrantRecord;
 use serde::Deserialize;
-use status::{EndedGrants, GrantStatus, GrantsPage};
+use status::{EndedGrants, GrantStatus, GrantsBackUp, GrantsPage};
 use tokens::sealing::hex;
 
 use super::answers::json_line;
@@ -16,6 +16,7 @@ use super::answers::{HttpAnswer, TEXT, page};
 use crate::context::audit;
 use crate::context::state::State;
 use crate::grants::GrantsError;
+use crate::grants::standing::BackUpError;
 
 const JSON: &str = "application/json";
 /// Accounts of one page.
@@ -85,6 +86,37 @@ pub(super) async fn revoke(state: &State, body: &Bytes) -> HttpAnswer {
     state.metrics.sign_in.ended.with_label_values(&["operator"]).inc_by(ended);
     audit::act("end sign-ins by the admin listener", &format!("{ended} ended: {chosen:?}"));
     page(StatusCode::OK, JSON, json_line(&EndedGrants { ended }))
+}
+
+/// The copy that is wanted.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WantedBackUp {
+    /// The name of a file that is not there yet, in the state directory.
+    file: String,
+}
+
+/// Copies the store of this moment to the file that `body` names.
+pub(super) async fn back_up(state: &State, body: &Bytes) -> HttpAnswer {
+    let Some(grants) = state.grants.load_full() else { return page(StatusCode::NOT_FOUND, TEXT, NONE) };
+    let wanted = match serde_json::from_slice::<WantedBackUp>(body) {
+        Ok(wanted) => wanted,
+        Err(error) => return page(StatusCode::BAD_REQUEST, TEXT, format!("{error}\n")),
+    };
+    match grants.back_up(&wanted.file).await {
+        Ok(done) => {
+            let told = GrantsBackUp { file: done.path.display().to_string(), bytes: done.bytes };
+            audit::act(
+                "back up sign-ins by the admin listener",
+                &format!("{}, {} bytes", told.file, told.bytes),
+            );
+            page(StatusCode::OK, JSON, json_line(&told))
+        }
+        Err(error @ (BackUpError::InRedis | BackUpError::Name)) => {
+            page(StatusCode::BAD_REQUEST, TEXT, format!("{error}\n"))
+        }
+        Err(error) => page(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{error}\n")),
+    }
 }
 
 impl Chosen {

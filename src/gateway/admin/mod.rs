@@ -33,6 +33,7 @@ mod routes;
 mod sampler;
 mod samples;
 mod servers;
+mod sign_in;
 pub(crate) mod socket;
 mod status;
 mod tools;

@@ -36,7 +36,7 @@ use net::tasks::Tasks;
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 const PATHS: &str = "there is /, /metrics, /status, /status/history, /status/tools, /grants, /livez and /readyz, \
-                     and POST to /reload, /log-level, /drain and /grants/revoke\n";
+                     and POST to /reload, /log-level, /drain, /grants/revoke and /grants/backup\n";
 
 const GRANTS_REFUSED: &str = "for this, [admin] needs a `token` or a Unix socket, so that not everybody on this machine can see or \
                               end people's sign-ins\n";
@@ -145,17 +145,22 @@ impl Routes {
                     _ => self.status().await,
                 }
             }
-            "/reload" | "/log-level" | "/drain" | "/grants/revoke" if !is_change => not_allowed("POST"),
-            path @ ("/reload" | "/log-level" | "/drain" | "/grants/revoke") => match read(body).await {
-                Err(answer) => answer,
-                Ok(_) if path == "/reload" => self.reload().await,
-                Ok(_) if path == "/drain" => self.drain(),
-                Ok(_) if path == "/grants/revoke" && self.is_for_everybody() => {
-                    page(StatusCode::FORBIDDEN, TEXT, GRANTS_REFUSED)
+            "/reload" | "/log-level" | "/drain" | "/grants/revoke" | "/grants/backup" if !is_change => {
+                not_allowed("POST")
+            }
+            path @ ("/reload" | "/log-level" | "/drain" | "/grants/revoke" | "/grants/backup") => {
+                match read(body).await {
+                    Err(answer) => answer,
+                    Ok(_) if path == "/reload" => self.reload().await,
+                    Ok(_) if path == "/drain" => self.drain(),
+                    Ok(_) if path.starts_with("/grants/") && self.is_for_everybody() => {
+                        page(StatusCode::FORBIDDEN, TEXT, GRANTS_REFUSED)
+                    }
+                    Ok(body) if path == "/grants/revoke" => grants::revoke(&self.state, &body).await,
+                    Ok(body) if path == "/grants/backup" => grants::back_up(&self.state, &body).await,
+                    Ok(body) => set_level(&body),
                 }
-                Ok(body) if path == "/grants/revoke" => grants::revoke(&self.state, &body).await,
-                Ok(body) => set_level(&body),
-            },
+            }
             _ => page(StatusCode::NOT_FOUND, TEXT, PATHS),
         }
     }

@@ -19,7 +19,7 @@ use super::list_cuts::list_cuts;
 use super::sampler::StatusSampler;
 use super::samples::Subject;
 use super::servers::{self, StatusSources};
-use super::{StartRecord, tools};
+use super::{StartRecord, sign_in, tools};
 use crate::access::limit::rate::Limiter;
 use crate::access::tls::Expiry;
 use crate::clock;
@@ -89,6 +89,7 @@ fn of(state: &State, process: &StartRecord, sampler: &StatusSampler) -> Status {
         state_directory_fault: state.catalog.files.fault().map(write_fault),
         certificates: certificates(state),
         shared: shared(state),
+        sign_in: sign_in::of(state),
         traces: traces(state),
     };
     status.problems = Some(problems(&status, before.as_ref(), clock::now_s()));

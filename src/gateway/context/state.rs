@@ -270,6 +270,7 @@ impl State {
         self.metrics.sessions.upstream_streams.set(gauge(counts.upstream_streams));
         self.metrics.sessions.journal_behind.set(self.sessions.journal_fault().is_some().into());
         self.metrics.gateway.state_directory_behind.set(self.catalog.files.fault().is_some().into());
+        self.measure_sign_in();
         let tasks = self.sessions.task_counts();
         self.metrics.sessions.tasks.set(gauge(tasks.known));
         let forgotten = &self.metrics.sessions.tasks_forgotten;
@@ -283,6 +284,19 @@ impl State {
             .for_each(|gate| gate.observe());
         self.count_replicas();
         self.metrics.render()
+    }
+
+    fn measure_sign_in(&self) {
+        let (series, grants) = (&self.metrics.sign_in, self.grants.load());
+        let Some(grants) = &*grants else { return };
+        series.store_failing.set(grants.store_fault().is_some().into());
+        series.store_full.set(grants.room_fault().is_some().into());
+        series.provider_failing.set(grants.provider_fault().is_some().into());
+        if let Some(figures) = grants.figures() {
+            let number = |number: u64| gauge(usize::try_from(number).unwrap_or(usize::MAX));
+            series.records_max.set(number(figures.records_max));
+            series.store_bytes_max.set(number(figures.file_bytes_max));
+        }
     }
 
     fn count_replicas(&self) {

@@ -11,19 +11,23 @@
 //! | `news.rs` | what happened to grants while tokens of theirs are good |
 //! | `news_records.rs` | the same as it is kept, and told to other gateways |
 //! | `fleet.rs` | what several gateways have to agree on |
+//! | `health.rs`, `standing.rs` | how the store and the provider do, and what operators see of it |
 //!
 //! Invariants: whoever loses against another writer reads anew and overwrites nothing; an account names each of its grants, and
 //! goes with the last; an end is remembered for as long as a token of the grant may last, over restarts and at all gateways;
 //! every record is sealed and bound to its name.
 
 pub(crate) mod fleet;
+mod health;
 mod kinds;
 pub(crate) mod news;
 mod news_records;
 mod records;
 mod records_answer;
 mod redis_records;
+pub(crate) mod standing;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -37,6 +41,7 @@ use identity::sealed::news::News;
 use identity::sealed::{Nonce, OpenFault, Sealable, Seals};
 use store::{Change, Changes, Expected, Limits, Name, NewRecord, Outcome, Record, Sizes, Store, StoreError};
 
+use self::health::{SignInHealth, grows};
 use self::kinds::{ACCOUNT, NEWS, ONCE, TURN};
 use self::news::GrantNews;
 use self::records::Records;
@@ -47,9 +52,9 @@ use crate::redis::{Redis, Unavailable};
 
 /// The file of sign-ins in the state directory.
 pub(crate) const STORE_FILE: &str = "sign-ins.redb";
-/// A grant and its account take 2 KiB of the file at most times.
-const RECORDS_MAX: u64 = 1_000_000;
-const FILE_BYTES_MAX: u64 = 4 << 30;
+/// A file that is larger is made smaller at the start, if records take less than this part of it.
+const COMPACTED_FROM_BYTES: u64 = 16 << 20;
+const COMPACTED_BELOW: u64 = 8;
 /// Commits, and reads, that wait for the disk.
 const QUEUE_MAX: usize = 1024;
 /// The longest that a token lasts, whatever the configuration says now or said before.
@@ -67,6 +72,9 @@ const ACCOUNT_SPARE_S: u64 = 24 * 60 * 60;
 #[derive(Debug)]
 pub(crate) struct Grants {
     records: Records,
+    /// The folder of the file.
+    folder: Option<PathBuf>,
+    health: SignInHealth,
     /// `None`: there is no `[sign_in]` now.
     seals: ArcSwapOption<Seals>,
     /// The way to other replicas.
@@ -148,21 +156,24 @@ impl Grants {
         shared: Option<&Arc<Redis>>,
         news: &Arc<GrantNews>,
     ) -> Result<Option<Arc<Self>>, OpenError> {
-        if config.sign_in.is_none() {
-            return Ok(None);
-        }
+        let Some(sign_in) = &config.sign_in else { return Ok(None) };
         let records = match (shared, &config.state_directory) {
             (Some(redis), _) => Records::Redis(RedisRecords::new(Arc::clone(redis), &[ACCOUNT], NEWS)),
             (None, Some(folder)) => {
-                let limits =
-                    Limits { records_max: RECORDS_MAX, file_bytes_max: FILE_BYTES_MAX, queue_max: QUEUE_MAX };
-                Records::File(Store::open(&folder.join(STORE_FILE), now_s(), limits)?)
+                let limits = Limits {
+                    records_max: sign_in.store_records_max as u64,
+                    file_bytes_max: sign_in.store_bytes_max as u64,
+                    queue_max: QUEUE_MAX,
+                };
+                Records::File(opened(&folder.join(STORE_FILE), limits)?)
             }
             (None, None) => return Err(OpenError::NoPlace),
         };
         let (shared, news) = (shared.cloned(), Arc::clone(news));
         Ok(Some(Arc::new(Self {
             records,
+            folder: config.state_directory.clone(),
+            health: SignInHealth::default(),
             seals: ArcSwapOption::empty(),
             shared,
             news,
@@ -487,8 +498,11 @@ impl Grants {
     }
 
     async fn commit(&self, changes: Vec<Change>) -> Result<Written, GrantsError> {
+        let grows = grows(&changes);
         let changes = Changes::new(changes).map_err(|_| GrantsError::TooLong("a change"))?;
-        Ok(match self.records.commit(changes).await? {
+        let done = self.records.commit(changes).await;
+        self.health.note_commit(&done, grows);
+        Ok(match done? {
             Outcome::Committed(_) => Written::Done,
             Outcome::Conflict => Written::Late,
         })
@@ -504,6 +518,17 @@ impl From<Unavailable> for GrantsError {
 /// The end of the record of an account whose last grant may end then.
 fn account_until_s(ends_s: u64) -> u64 {
     ends_s.max(now_s()).saturating_add(ACCOUNT_SPARE_S)
+}
+
+/// The store in this file. What a great part of its records has left behind is given back to the disk. Blocks.
+fn opened(path: &Path, limits: Limits) -> Result<Store, StoreError> {
+    let file = Store::open(path, now_s(), limits)?;
+    let sizes = file.sizes();
+    if sizes.file_bytes > COMPACTED_FROM_BYTES && sizes.bytes() < sizes.file_bytes / COMPACTED_BELOW {
+        // What is asked for meanwhile waits. One that cannot be made smaller serves as it is.
+        drop(file.compact());
+    }
+    Ok(file)
 }
 
 fn name_of(name: &str) -> Result<Name, GrantsError> {

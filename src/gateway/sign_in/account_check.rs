@@ -176,6 +176,7 @@ impl SignInDesk {
                     unanswered_since_s: account.unanswered_since_s.or(Some(now_s())),
                     ..account.clone()
                 };
+                self.note_provider_fault(&fault);
                 tracing::warn!(error = %fault, principal = account.principal, "the provider's answer about an account is not used");
                 Ok(kept)
             }
@@ -216,6 +217,9 @@ impl SignInDesk {
             if self.grants.replace_account(&held, &next).await? == Written::Done {
                 let is_believed = next.unanswered_since_s.is_none();
                 self.series.checks.with_label_values(&[if is_believed { "ok" } else { "error" }]).inc();
+                if is_believed {
+                    self.grants.note_provider_answer();
+                }
                 if has_changed {
                     self.grants.note_change(&next).await?;
                     tracing::info!(target: "audit", principal = next.principal, "groups or claims changed");
@@ -245,6 +249,7 @@ impl SignInDesk {
         fault: &ProviderFault,
     ) -> Result<CheckedAccount, GrantsError> {
         self.series.checks.with_label_values(&["error"]).inc();
+        self.note_provider_fault(fault);
         tracing::warn!(error = %fault, principal = account.value.principal, "the provider cannot be asked about an account");
         if account.value.unanswered_since_s.is_none() {
             let next = AccountRecord { unanswered_since_s: Some(now_s()), ..account.value.clone() };
@@ -273,6 +278,7 @@ impl SignInDesk {
         let name = account.fingerprint();
         let ended = self.grants.end_all(name, &account.grants).await?;
         self.series.checks.with_label_values(&["ended"]).inc();
+        self.grants.note_provider_answer();
         tracing::info!(target: "audit", principal = account.principal, kind, why, grants = ended.len(), "sign-ins ended");
         // A sign-in meanwhile was judged by itself, and goes on.
         let left = self.grants.account(name).await?;

@@ -74,6 +74,7 @@ impl SignInDesk {
     pub(super) fn provider_page(&self, fault: &ProviderFault, request: &SignInRequest) -> Answer {
         let (provider, id) = (&*self.provider_host(), &request.id);
         self.refused(request, "provider", &fault.to_string());
+        self.note_provider_fault(fault);
         match fault {
             ProviderFault::Slow { waited_s } => {
                 page_of(&Trouble::ProviderSlow { provider, waited_s: *waited_s }, id)
@@ -83,6 +84,13 @@ impl SignInDesk {
                 page_of(&Trouble::ProviderRefused { provider, error: said, description: "" }, id)
             }
             ProviderFault::Untrusted(_) => page_of(&Trouble::ProviderUntrusted { provider }, id),
+        }
+    }
+
+    /// Remembers for operators that the provider does not do its part. One that ends somebody's sign-in does.
+    pub(super) fn note_provider_fault(&self, fault: &ProviderFault) {
+        if !matches!(fault, ProviderFault::Ended(_)) {
+            self.grants.note_provider_fault(fault.to_string());
         }
     }
 

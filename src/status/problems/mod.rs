@@ -5,12 +5,14 @@
 
 mod advice;
 mod programs;
+mod sign_in;
 mod upstreams;
 
 use std::collections::BTreeMap;
 
 use self::advice::{Advice, command};
 use self::programs::of_ends;
+use self::sign_in::of_sign_in;
 use self::upstreams::{lost, of_upstreams};
 use crate::gateway::Status;
 use crate::problem::{Problem, error, warning};
@@ -34,6 +36,7 @@ pub fn problems(status: &Status, before: Option<&Seen>, now_s: u64) -> Vec<Probl
     let calls = |name: &str| before?.upstreams.get(name);
     let advice = Advice::of(status);
     of_process(status, &advice, &mut found);
+    of_sign_in(status, &advice, &mut found);
     of_sockets(status, &advice, &mut found);
     let standings: Vec<(&UpstreamStatus, Standing)> = status
         .upstreams

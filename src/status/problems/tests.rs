@@ -140,6 +140,27 @@ fn each_trouble_of_the_gateway_is_found() {
             "Warning state directory: cannot be written, the next start is a cold one: lists: No space",
         ),
         (
+            json!({"sign_in": {"store_fault": {"since_s": NOW_S - 60, "reason": "the store cannot be written: x"}}}),
+            "Error sign-in store: the store cannot be written: x; nobody can sign in or renew",
+        ),
+        (
+            json!({"sign_in": {"room_fault": {"since_s": NOW_S - 60, "reason": "the store has no room for more: x"},
+                "store": {"records": 10, "records_max": 10}}}),
+            "Error sign-in store: the store has no room for more: x; nobody new can sign in",
+        ),
+        (
+            json!({"sign_in": {"store": {"records": 9, "records_max": 10}}}),
+            "Warning sign-in store: has 9 of 10 records; then nobody new can sign in",
+        ),
+        (
+            json!({"sign_in": {"redis_faults": ["Redis does not persist: x"]}}),
+            "Warning sign-in store: Redis does not persist: x",
+        ),
+        (
+            json!({"sign_in": {"provider_fault": {"since_s": NOW_S - 60, "reason": "connect: refused"}}}),
+            "Error sign-in provider: connect: refused; nobody can sign in",
+        ),
+        (
             json!({"config": {"last_reload": {"ok": false, "error": "\nline 3"}}}),
             "Error configuration: the last",
         ),
@@ -155,6 +176,7 @@ fn every_section_of_the_runbook_is_there_and_commands_are_quoted() {
     let runbook = include_str!("../../../docs/operate/runbook.md");
     let sources = [
         include_str!("mod.rs"),
+        include_str!("sign_in.rs"),
         include_str!("upstreams.rs"),
         include_str!("../../gateway/admin/page/findings.js"),
     ];

@@ -157,6 +157,15 @@ impl StatusReport<'_> {
             share(cache.hit_share()),
             bytes(cache.bytes)
         );
+        if let Some(sign_in) = &status.sign_in {
+            let people = sign_in.signed_in().unwrap_or_else(|| "sign-ins in Redis".to_owned());
+            let _ = writeln!(
+                text,
+                "sign-in   {people}; since the start {} opened, {} refused",
+                number_of(sign_in.opened, "sign-in", "sign-ins"),
+                number_of(sign_in.refusals(), "request", "requests"),
+            );
+        }
         let (calls_refused, connections_refused) = status.refused();
         if !status.limits.is_empty() || connections_refused > 0 {
             let limits = number_of(status.limits.len() as u64, "limit", "limits");

@@ -359,6 +359,17 @@ impl StyledText {
             let said = [(shared.replicas, "gateways"), (shared.mismatched, "with another session key")];
             self.fact("", &counts(said));
         }
+        if let Some(sign_in) = &status.sign_in {
+            if let Some(signed_in) = sign_in.signed_in() {
+                self.fact("signed in", &signed_in);
+            }
+            let counted = [
+                (sign_in.opened, "opened"),
+                (sign_in.refusals(), "requests refused"),
+                (sign_in.store_failures, "failures of the store"),
+            ];
+            self.fact("sign-in", &counts(counted));
+        }
         if let Some(traces) = status.traces.as_ref().filter(|traces| traces.lost() > 0) {
             self.fact("traces", &format!("{} spans lost", count(traces.lost())));
         }

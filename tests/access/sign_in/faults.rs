@@ -167,10 +167,43 @@ fn who_may_not_sign_in_is_told_the_requirement() {
     let mut browser = Browser::default();
     let back = place.visit(&mut browser, &client, "bob");
     let refused = browser.open(&place.daemon, &back);
-    assert_page(&refused, 403, "ops");
-    assert!(refused.text().contains("Bob Brown"), "{}", refused.text());
+    assert_page(&refused, 403, "groups");
+    // The names of groups that open something are for operators.
+    let page = refused.text();
+    let has_word = |word: &str| page.split(|c: char| !c.is_ascii_alphanumeric()).any(|one| one == word);
+    assert!(page.contains("Bob Brown") && has_word("groups") && !has_word("ops"), "{page}");
+    place.daemon.wait_for_log(0, "the audit log has them", |line| {
+        line.contains("sign-in refused") && line.contains("groups: ops")
+    });
     assert_eq!(signed_in(&place), 0);
     place.signed_in("alice");
+}
+
+#[test]
+fn operators_are_told_that_the_provider_fails_until_it_answers() {
+    let place = Place::start();
+    let problem = || {
+        let status = place.daemon.get_admin("/status").json();
+        let problems = status["problems"].as_array().expect("problems");
+        problems.iter().find(|problem| problem["subject"] == "sign-in provider").cloned()
+    };
+    place.signed_in("alice");
+    assert_eq!(problem(), None);
+    assert_eq!(place.daemon.metric("trunkline_sign_in_provider_failing"), 0);
+    place.provider.faults(&json!({ "at": ["/token"], "status": 500 }));
+    let mut browser = Browser::default();
+    let back = place.visit(&mut browser, &place.register(REDIRECT), "bob");
+    assert_page(&browser.open(&place.daemon, &back), 502, DOWN);
+    let told = problem().expect("a problem");
+    assert_eq!(
+        (&told["level"], &told["runbook"]),
+        (&json!("error"), &json!("TrunklineSignInProviderFailing"))
+    );
+    assert!(told["what"].as_str().is_some_and(|what| what.contains("nobody can sign in")), "{told}");
+    assert_eq!(place.daemon.metric("trunkline_sign_in_provider_failing"), 1);
+    place.provider.faults(&json!({}));
+    place.signed_in("bob");
+    assert_eq!(problem(), None);
 }
 
 #[test]

@@ -49,6 +49,55 @@ fn an_operator_sees_who_is_signed_in_and_ends_it() {
 }
 
 #[test]
+fn a_back_up_of_the_store_is_made_while_it_is_in_use_and_can_be_put_back() {
+    let settings = Settings { has_operators: true, ..Settings::default() };
+    let mut place = Place::with(settings);
+    let alice = place.signed_in("alice");
+    let (code, told, _) = grants(&place, &["backup", "monday.redb"]);
+    let copy = place.state().join("monday.redb");
+    let bytes = std::fs::metadata(&copy).expect("a copy").len();
+    assert_eq!((code, told), (Some(0), format!("{}: {bytes} bytes\n", copy.display())));
+    let bob = place.signed_in("bob");
+    for (arguments, code, says) in [
+        (&["backup", "monday.redb"][..], 1, "there is a file already"),
+        (&["backup", "sign-ins.redb"], 1, "not a name for a back-up"),
+        (&["backup", "../monday.redb"], 1, "not a name for a back-up"),
+        (&["backup"], 2, "name the file"),
+        (&["backup", "tuesday.redb", "--user", "alice"], 2, "has all sign-ins"),
+        (&["list", "tuesday.redb"], 2, "for `backup` alone"),
+    ] {
+        let (ended, _, told) = grants(&place, arguments);
+        assert!(ended == Some(code) && told.contains(says), "{arguments:?}: {ended:?} {told}");
+    }
+    let store = place.state().join("sign-ins.redb");
+    place.restart_after(settings, || std::fs::rename(&copy, &store).expect("put back"));
+    assert_eq!((place.call(&alice.access), place.call(&bob.access)), (200, 200), "tokens last by themselves");
+    let listed = grants(&place, &["list"]).1;
+    assert!(listed.contains("alice") && !listed.contains("bob"), "{listed}");
+}
+
+#[test]
+fn status_tells_how_much_is_kept_and_how_sign_ins_end() {
+    let place = Place::with(Settings { sign_in: "store_records_max = 1000", ..Settings::default() });
+    place.signed_in("alice");
+    place.signed_in("alice");
+    let status = place.daemon.get_admin("/status").json();
+    let told = &status["sign_in"];
+    assert_eq!((&told["place"], &told["opened"]), (&"file".into(), &2.into()), "{told}");
+    let store = &told["store"];
+    let counts = ["accounts", "grants", "records_max"].map(|member| store[member].as_u64());
+    assert_eq!(counts, [Some(1), Some(2), Some(1000)], "{told}");
+    assert!(store["file_bytes"].as_u64() > Some(0) && told["store_fault"].is_null(), "{told}");
+    let report = Command::new(env!("CARGO_BIN_EXE_trunkline"))
+        .args(["status", "--admin", &place.daemon.admin().to_string()])
+        .output()
+        .expect("the program starts");
+    let report = String::from_utf8(report.stdout).expect("text");
+    assert!(report.contains("sign-in   1 person, 2 sign-ins; since the start 2 sign-ins opened"), "{report}");
+    assert_eq!(place.daemon.metric("trunkline_sign_in_records_max"), 1000);
+}
+
+#[test]
 fn where_everybody_on_the_machine_is_an_operator_sign_ins_are_not_shown() {
     let place = Place::start();
     let refused = place.daemon.get_admin("/grants");

@@ -75,8 +75,14 @@ impl Place {
 
     /// Ends the gateway in order, and starts it again with what it has stored.
     pub(super) fn restart(&mut self, settings: Settings<'_>) {
+        self.restart_after(settings, || ());
+    }
+
+    /// The same, and does something while no gateway runs.
+    pub(super) fn restart_after(&mut self, settings: Settings<'_>, meanwhile: impl FnOnce()) {
         self.daemon.terminate();
         self.daemon.wait_exit();
+        meanwhile();
         self.daemon = start(&config(&self.folder, &self.server, &self.provider, settings));
     }
 

@@ -12,8 +12,33 @@ const fileName = (path) =>
     .at(-1);
 const firstLine = (text) => shown(String(text).split('\n')[0], 240);
 
+/** `a 1, b 2`, or nothing. */
+const counted = (counts) =>
+  Object.entries(counts ?? {})
+    .map(([word, number]) => `${shown(word, 40)} ${count(number)}`)
+    .join(', ') || NONE;
+
+function signInFacts(signIn) {
+  const { store } = signIn;
+  const kept = store
+    ? [
+        ...picked(store, { People: 'accounts', 'Sign-ins': 'grants' }),
+        ['Records', `${count(store.records)} of ${count(store.records_max)}`],
+        ['File', `${bytes(store.file_bytes)} of ${bytes(store.file_bytes_max)}`],
+      ]
+    : [['Kept', 'in Redis']];
+  return [
+    ...kept,
+    ...picked(signIn, { Opened: 'opened' }),
+    ['Refused', counted(signIn.refused)],
+    ['Ended', counted(signIn.ended)],
+    ['Provider asked again', counted(signIn.checks)],
+    ...picked(signIn, { 'Failures of the store': 'store_failures' }),
+  ];
+}
+
 function gatewayFacts({ status }) {
-  const { connections, cache, shared, traces } = status;
+  const { connections, cache, shared, traces, sign_in: signIn } = status;
   const left = (expires_s) => timeLeft(expires_s - Date.now() / 1000);
   const groups = {
     Clients: [
@@ -53,6 +78,7 @@ function gatewayFacts({ status }) {
           ...picked(shared, { Gateways: 'replicas', 'With another session key': 'mismatched' }),
         ]
       : [],
+    'Sign-in': signIn ? signInFacts(signIn) : [],
     Traces: picked(traces, {
       'Spans exported': 'exported',
       Rejected: 'rejected',

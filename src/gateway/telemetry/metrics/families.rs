@@ -529,8 +529,18 @@ metrics! {
         ended: IntCounterVec["cause"] = "trunkline_sign_ins_ended_total";
         /// Records in the file of sign-ins, by kind: `grant`, `account`, `news`, `once`, `turn`.
         records: IntGaugeVec["kind"] = "trunkline_sign_in_records";
+        /// The most records that the file of sign-ins may have.
+        records_max: IntGauge = "trunkline_sign_in_records_max";
         /// Bytes of the file of sign-ins.
         store_bytes: IntGauge = "trunkline_sign_in_store_bytes";
+        /// The most bytes that the file of sign-ins may have.
+        store_bytes_max: IntGauge = "trunkline_sign_in_store_bytes_max";
+        /// Whether sign-ins can be neither kept nor changed: 0 or 1.
+        store_failing: IntGauge = "trunkline_sign_in_store_failing";
+        /// Whether there is no room for more sign-ins: 0 or 1.
+        store_full: IntGauge = "trunkline_sign_in_store_full";
+        /// Whether the provider could not be asked last: 0 or 1.
+        provider_failing: IntGauge = "trunkline_sign_in_provider_failing";
         /// Failures of the store of sign-ins.
         store_failures: IntCounter = "trunkline_sign_in_store_failures_total";
         /// Settings of the shared Redis by which sign-ins get lost, 1 where it is set so: `not_persistent`, `evicts`.

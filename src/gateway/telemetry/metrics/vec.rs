@@ -157,6 +157,18 @@ impl<S: Series> MetricVec<S> {
     }
 }
 
+impl MetricVec<IntCounter> {
+    /// The counts of a metric with one label, by the values of it, which are words of ours.
+    pub(crate) fn by_word(&self) -> BTreeMap<String, u64> {
+        let mut counts = BTreeMap::new();
+        self.each(|one| {
+            let word = one.labels.split('"').nth(1).unwrap_or_default();
+            counts.insert(word.to_owned(), one.series.get());
+        });
+        counts
+    }
+}
+
 impl MetricVec<IntGauge> {
     /// These are all series there are now, and what each shows: others go.
     pub(crate) fn replace<'v, const N: usize>(&self, all: impl Iterator<Item = ([&'v str; N], i64)>) {
@@ -274,6 +286,14 @@ mod tests {
         vec.with_label_values(&["/mcp"]).set(7);
         assert_eq!(texts(&vec).len(), 2);
         assert!(IntGaugeVec::new(declared("a b", &["x"])).is_err());
+    }
+
+    #[test]
+    fn counts_are_read_back_by_their_words() {
+        let vec = IntCounterVec::new(declared("a", &["kind"])).expect("a metric");
+        vec.with_label_values(&["store"]).inc_by(2);
+        vec.with_label_values(&["client"]).inc();
+        assert_eq!(vec.by_word(), BTreeMap::from([("client".to_owned(), 1), ("store".to_owned(), 2)]));
     }
 
     #[test]
