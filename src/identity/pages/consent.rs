@@ -128,7 +128,7 @@ fn write_facts(asked: &ConsentPage<'_>, main: &mut Markup) {
     main.add("</dd></div>\n<div><dt>MCP server</dt><dd>").code(asked.endpoint).add("</dd></div>\n");
     main.add("<div><dt>Permissions</dt><dd>");
     if asked.scopes.is_empty() {
-        main.add("no scopes");
+        main.add("your own");
     }
     write_scopes(asked.scopes, main);
     main.add("<span class=\"note\">The app can use the tools that you may use here, and no others.</span></dd></div>\n");

@@ -264,7 +264,7 @@ fn consent_says_who_asks_for_what() {
     );
     assert!(scheme.contains("login.example.com says that you are bob"), "{scheme}");
     let scopeless = words(&consent(&ConsentPage { scopes: &[], ..asked }));
-    assert!(scopeless.contains("no scopesThe app can use the tools that you may use here"), "{scopeless}");
+    assert!(scopeless.contains("your ownThe app can use the tools that you may use here"), "{scopeless}");
     let nameless = words(&consent(&ConsentPage { client: " ", ..asked }));
     assert!(
         nameless.contains("Let an app use tools in your name?") && nameless.contains("App(no name)"),
