@@ -23,7 +23,7 @@ pub(crate) fn of_fault(fault: &FaultStatus, upstream: &UpstreamStatus) -> Standi
     };
     let is_usable = state == State::WantsCallersCredentials;
     let found = Standing::new(state, is_usable).because(&*fault.why, &fault.cause).since(Some(fault.since_s));
-    if fault.kind == "process" { found.shares(fault.cause.clone(), Some(fault)) } else { found }
+    found.shares(fault.cause.clone(), Some(fault))
 }
 
 /// The state by a list that cannot be had; `None`: all can.
@@ -35,5 +35,10 @@ pub(crate) fn of_lists(upstream: &UpstreamStatus) -> Option<Standing> {
     // The server's own error has the method before it.
     let method = fault.list.as_deref().filter(|method| !fault.why.starts_with(method));
     let why = method.map_or_else(|| fault.why.clone(), |method| format!("{method}: {}", fault.why));
-    Some(found.because(why, &fault.cause).since(Some(fault.since_s)))
+    let found = found.because(why, &fault.cause).since(Some(fault.since_s));
+    let method = fault.list.as_deref().filter(|method| !fault.cause.starts_with(method));
+    let cause = Some(&fault.cause).filter(|cause| !cause.is_empty());
+    let words =
+        cause.map(|cause| method.map_or_else(|| cause.clone(), |method| format!("{method}: {cause}")));
+    Some(found.shares(words.unwrap_or_default(), Some(fault)))
 }

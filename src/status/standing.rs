@@ -48,7 +48,7 @@ pub struct Standing {
 /// The part that several upstreams of one cause have in common, though each of them tells more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommonCause {
-    /// In words, without counts, times and texts of programs.
+    /// In words, without counts, times and texts of servers.
     pub words: String,
     /// The last error of this one; `None`: it is no more than that.
     pub last: Option<String>,
@@ -100,10 +100,12 @@ impl Standing {
         self
     }
 
-    /// `last`: why it ended, or was not started.
+    /// `words`: its cause without counts, times and texts of servers; where there are none it has only itself in common.
+    /// `last`: the fault that it was met with last.
     pub(crate) fn shares(self, words: String, last: Option<&FaultStatus>) -> Self {
         let last = last.map(|fault| fault.why.clone());
-        Self { common: Some(CommonCause { words, last }), ..self }
+        let common = (!words.is_empty()).then_some(CommonCause { words, last });
+        Self { common, ..self }
     }
 
     pub(crate) fn since(self, since_s: Option<u64>) -> Self {

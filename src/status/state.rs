@@ -49,7 +49,9 @@ fn of_replicas(upstream: &UpstreamStatus) -> Option<Standing> {
     let why = worst.why.as_deref().unwrap_or_default();
     let why = format!("{} of {replicas} down: {}: {why}", found.len(), first.address);
     let since_s = found.iter().filter_map(|(_, standing)| standing.since_s).min();
-    Some(Standing::new(UpstreamState::Failing, true).because(why, &worst.cause).since(since_s))
+    let failing = Standing::new(UpstreamState::Failing, true).because(why, &worst.cause).since(since_s);
+    let words = worst.common.as_ref().map(|common| format!("some replicas down: {}", common.words));
+    Some(failing.shares(words.unwrap_or_default(), first.fault.as_ref()))
 }
 
 fn of_replica(replica: &ReplicaStatus, upstream: &UpstreamStatus) -> Option<Standing> {
@@ -64,14 +66,16 @@ fn of_replica(replica: &ReplicaStatus, upstream: &UpstreamStatus) -> Option<Stan
     if replica.is_down() {
         let unresolved = "DNS: its name does not resolve";
         let own = standing_fault(upstream).filter(|_| replica.breaker == "open");
-        let (why, cause) = match fault.or(own) {
+        let last = fault.or(own);
+        let (why, cause) = match last {
             Some(fault) if replica.breaker == "open" => (format!("{}; {breaker}", fault.why), &*fault.cause),
             Some(fault) => (fault.why.clone(), &*fault.cause),
             None if replica.breaker == "open" => (breaker.to_owned(), "breaker"),
             None => (unresolved.to_owned(), unresolved),
         };
         let down = Standing::new(UpstreamState::Down, false).because(why, cause);
-        return Some(down.since(replica.down_since_s));
+        let words = last.map(|fault| fault.cause.clone()).unwrap_or_default();
+        return Some(down.shares(words, last).since(replica.down_since_s));
     }
     if let Some(fault) = fault.filter(|fault| fault.stands) {
         return Some(of_fault(fault, upstream));

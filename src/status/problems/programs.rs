@@ -31,9 +31,13 @@ pub(super) fn of_ends(status: &Status, advice: &Advice<'_>, found: &mut Vec<Prob
     found.push(problem.advice_if(advice.log_lines("-1h", OF_PROGRAMS)).runbook("TrunklineChildCrashes"));
 }
 
-/// The ends of one in the last hour, where they are worth a word.
+/// The ends of one in the last hour, where they are worth a word. One that is down is told as that.
 fn ends(upstream: &UpstreamStatus) -> Option<(&UpstreamStatus, u64)> {
     let children = upstream.children.as_ref().filter(|children| !children.crash_loop)?;
+    let is_ended = upstream.fault.as_ref().is_some_and(|fault| fault.kind == "process" && fault.stands);
+    if is_ended && children.serving == 0 {
+        return None;
+    }
     (children.ended_last_hour >= ENDS_WARNING).then_some((upstream, children.ended_last_hour))
 }
 
@@ -75,6 +79,17 @@ mod tests {
             (one.advice.as_deref(), one.runbook.as_deref()),
             (Some(advice), Some("TrunklineChildCrashes"))
         );
+    }
+
+    #[test]
+    fn one_that_is_down_has_not_come_up_again() {
+        let mut down = ending("a", ENDS_WARNING, false);
+        down["fault"]["stands"] = true.into();
+        let all = found(&[down.clone()]);
+        assert_eq!(all.iter().map(|one| &*one.word).collect::<Vec<_>>(), ["down"], "{all:?}");
+        // Others of its processes serve.
+        down["children"]["serving"] = 1.into();
+        assert!(found(&[down]).iter().any(|one| one.word == "unstable"));
     }
 
     #[test]

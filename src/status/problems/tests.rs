@@ -376,6 +376,48 @@ fn programs_of_one_kind_of_end_are_one_problem_whatever_they_said() {
 }
 
 #[test]
+fn servers_of_one_cause_are_one_problem_whatever_they_said() {
+    let fault = |kind: &str, cause: &str, why: &str| json!({"kind": kind, "cause": cause, "why": why, "stands": true, "since_s": 7});
+    let with = |name: &str, breaker: &str, fault: Value| json!({"name": name, "asked": true, "replicas": [{"address": format!("{name}:1"), "breaker": breaker, "fault": fault}]});
+    let moved = |name: &str| {
+        let mut told = fault("redirect", "HTTP 307", &format!("HTTP 307 to https://{name}/mcp/"));
+        told["http_status"] = 307.into();
+        with(name, "closed", told)
+    };
+    let refused = |name: &str| {
+        let why = format!("initialize: no database {name} (-32603)");
+        json!({"name": name, "asked": true, "fault": fault("error", "initialize: error", &why)})
+    };
+    let slow = |name: &str, seconds: u64| {
+        with(name, "open", fault("timeout", "timed out", &format!("timed out after {seconds} s")))
+    };
+    let unlisted = |name: &str| {
+        let mut told = fault("error", "tools/list: error", &format!("tools/list: {name} is tired (-32603)"));
+        told["list"] = "tools/list".into();
+        json!({"name": name, "list_fault": told})
+    };
+    let half = |name: &str, seconds: u64| {
+        let mut told = slow(name, seconds);
+        told["replicas"].as_array_mut().unwrap().push(json!({"address": "well:1", "breaker": "closed"}));
+        told
+    };
+    let status = json!({"upstreams": [
+        moved("a"), refused("c"), slow("e", 5), unlisted("g"), half("i", 5),
+        moved("b"), refused("d"), slow("f", 7), unlisted("h"), half("j", 7),
+    ]});
+    assert_eq!(
+        found(&status),
+        [
+            "Error upstreams a, b: is no MCP server: HTTP 307; the last error of a: HTTP 307 to https://a/mcp/",
+            "Error upstreams c, d: failing: initialize: error; the last error of c: initialize: no database c (-32603)",
+            "Error upstreams e, f: down: timed out; the last error of e: timed out after 5 s",
+            "Error upstreams g, h: cannot be listed: tools/list: error; the last error of g: tools/list: g is tired (-32603)",
+            "Warning upstreams i, j: failing: some replicas down: timed out; the last error of i: timed out after 5 s",
+        ]
+    );
+}
+
+#[test]
 fn programs_that_end_at_the_same_question_are_one_problem() {
     let exited = "the process ended with an exit status";
     let at_listen = |name: &str, said: &str| {
