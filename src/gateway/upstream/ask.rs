@@ -261,8 +261,9 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// Ends a legacy session that nobody needs any more. `false`: the upstream keeps it until it forgets it by itself.
-    pub(crate) async fn close(
+    /// Ends a legacy session that nobody needs any more, at the replica that opened it, fit or not. `false`: the upstream
+    /// keeps it until it forgets it by itself.
+    pub(crate) async fn close_session(
         &self,
         upstream: &Upstream,
         session: SessionHeaders<'_>,
@@ -272,7 +273,8 @@ impl<'a> Asker<'a> {
             return true;
         }
         let request = UpstreamRequest::end_session(&session);
-        let own = Self { payer: Payer::GATEWAY, ..*self };
+        let aim = session.replica.map_or(self.aim, ReplicaSelection::Closing);
+        let own = Self { payer: Payer::GATEWAY, aim, ..*self };
         let reply = match own.send(upstream, request, (true, session.replica), deadline).await {
             Ok(reply) => reply,
             Err(error) => {

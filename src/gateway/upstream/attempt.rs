@@ -4,8 +4,8 @@
 //! was written to had been waiting idle, which is how servers that close idle connections look. Everything else is
 //! reported with what is known about its outcome.
 //!
-//! The answer to a request that opens a session is waited for when nobody wants it any more, too, so that the session is
-//! closed.
+//! The answer to a request that opens a session is left to whoever opens it when nobody waits for it any more, so that the
+//! session is closed.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -16,20 +16,19 @@ use std::time::{Duration, Instant};
 use http::{StatusCode, Uri};
 use tokio::time::timeout_at;
 
-use super::ask::{Asker, SessionHeaders};
 use super::balance::NotChosen;
 use super::exchange::{Reply, ReplyHead, SendOptions, UpstreamClient};
 use super::fault::Fault;
 use super::fresh_id::{self, FreshId, RestoringBody};
 use super::health::breaker::{Pass, RequestFault};
-use super::http1::connection::{ConnectionError, PooledConnection};
+use super::http1::connection::ConnectionError;
 use super::http1::reply::ParsedReply;
 use super::http1::request::RequestAddress;
 use super::incoming::Incoming;
 use super::pool::{ConnectionLease, ReplicaRequest};
-use super::request::{ExpectedReply, OfferedSession, UpstreamRequest};
+use super::request::{ExpectedReply, LateReply, SessionOpener, UpstreamRequest};
 use super::silence::Silence;
-use super::{Replica, ReplicaKey, ReplicaSelection, Upstream};
+use super::{Replica, ReplicaSelection, Upstream};
 use crate::access::limit::payer::Payer;
 use crate::clock;
 use net::tls::TlsFault;
@@ -38,12 +37,6 @@ use protocol::media::Media;
 
 /// Having waited less for a reply says nothing of a replica.
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
-/// The time in which a session may be opened that nobody waits for any more, so that it is closed.
-const LATE_PATIENCE: Duration = Duration::from_secs(30);
-/// So many of those a worker waits for. An upstream that is slower, or has more, forgets them by itself.
-const LATE_MAX: usize = 16;
-/// The time that closing one may take.
-const LATE_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl UpstreamClient {
     pub(super) async fn attempt(
@@ -55,7 +48,7 @@ impl UpstreamClient {
     ) -> Result<Reply, UpstreamError> {
         let expected = request.attributes.reply;
         let is_stream = expected == ExpectedReply::Stream;
-        let may_be_late = is_stream || expected == ExpectedReply::Receipt;
+        let may_be_late = is_stream || expected.is_of_no_use();
         let trail = request.attributes.trail.clone();
         // Where there is no choice, this is known even if there is no connection to be had.
         if let Some(trail) = &trail
@@ -81,7 +74,7 @@ impl UpstreamClient {
             let at = lease.in_flight.replica();
             let to = target.map(|target| RequestAddress::new(target, &at.sent_host));
             lease.connection.send(request, to.as_ref().unwrap_or(&at.request_address));
-            let opening = UnansweredOpening::of(self, upstream, request, &lease);
+            let opening = UnansweredOpening::of(self, request, &lease);
             let silence = request.attributes.silence.as_deref();
             let until = silence.map_or(head_deadline, |silence| silence.sent(clock.now, head_deadline));
             let mut answered = poll_fn(|cx| lease.connection.poll_reply(cx, until)).await;
@@ -99,7 +92,7 @@ impl UpstreamClient {
                     if let Some(trail) = &trail {
                         trail.is_answered(start.head.status);
                     }
-                    return Ok(reply(start, body, !may_be_late, lease, repetition.fresh_id));
+                    return Ok(reply(start, body, expected, lease, repetition.fresh_id));
                 }
                 Err(ConnectionError::TimedOut) => {
                     if !may_be_late && clock.was_patient(upstream) {
@@ -135,7 +128,7 @@ impl UpstreamClient {
         tracing::debug!(upstream = upstream.config.name, %error, is_pooled, "exchange failed");
         let is_silent = lease.connection.is_unanswered();
         // A connection that had been idle may have been closed for that.
-        if !is_pooled || !is_silent {
+        if (!is_pooled || !is_silent) && request.attributes.reply != ExpectedReply::LastReceipt {
             lease.in_flight.replica().note_fault(of_connection(error));
             lease.in_flight.fail(RequestFault::Broken);
         }
@@ -221,71 +214,33 @@ impl UpstreamClient {
     }
 }
 
-/// A request that opens a session, and is on its way. Dropped before it is finished, the answer is waited for all the same,
-/// and the session is closed: else the upstream would have it for nobody.
-struct UnansweredOpening(Option<Box<LateSession>>);
-
-struct LateSession {
-    client: UpstreamClient,
-    upstream: Arc<Upstream>,
-    connection: Rc<PooledConnection>,
-    replica: ReplicaKey,
-    offered: Arc<OfferedSession>,
+/// A request that opens a session, and is on its way. Dropped before it is finished, its answer may come all the same, and
+/// the session would be open for nobody: the answer is left to whoever opens it.
+struct UnansweredOpening<'c> {
+    client: &'c UpstreamClient,
+    opening: Option<Arc<dyn SessionOpener>>,
+    reply: Option<LateReply>,
 }
 
-impl UnansweredOpening {
+impl<'c> UnansweredOpening<'c> {
     /// `None`: it opens no session.
-    fn of(
-        client: &UpstreamClient,
-        upstream: &Upstream,
-        request: &UpstreamRequest,
-        lease: &ConnectionLease,
-    ) -> Option<Self> {
-        let offered = Arc::clone(request.attributes.opens.as_ref()?);
-        let (upstream, connection) = (upstream.current.get()?, Rc::clone(&lease.connection));
-        let (client, replica) = (client.clone(), lease.in_flight.key());
-        Some(Self(Some(Box::new(LateSession { client, upstream, connection, replica, offered }))))
+    fn of(client: &'c UpstreamClient, request: &UpstreamRequest, lease: &ConnectionLease) -> Option<Self> {
+        let opening = Some(Arc::clone(request.attributes.opens.as_ref()?));
+        let (connection, replica) = (Rc::clone(&lease.connection), lease.in_flight.key());
+        Some(Self { client, opening, reply: Some(LateReply { connection, replica }) })
     }
 
     /// It is answered, or never will be.
     fn finish(mut self) {
-        self.0 = None;
+        self.reply = None;
     }
 }
 
-impl Drop for UnansweredOpening {
+impl Drop for UnansweredOpening<'_> {
     fn drop(&mut self) {
-        let Some(late) = self.0.take() else { return };
-        let Some(place) = late.client.pools.place_for_late(LATE_MAX) else { return };
-        let tasks = late.client.tasks.clone();
-        tasks.spawn(async move {
-            late.close().await;
-            drop(place);
-        });
-    }
-}
-
-impl LateSession {
-    /// Closes it once it is open.
-    async fn close(&self) {
-        let Self { client, upstream, connection, replica, offered } = self;
-        let until = clock::now() + LATE_PATIENCE;
-        let answered = tokio::select! {
-            answered = poll_fn(|cx| connection.poll_reply(cx, until)) => answered,
-            () = client.host.leaving() => return,
-        };
-        let Ok((start, _)) = answered else { return };
-        let id = start.head.fields.kept_session_id().filter(|_| start.head.status.is_success());
-        if id.is_none() {
-            return;
+        if let (Some(opening), Some(reply)) = (self.opening.take(), self.reply.take()) {
+            opening.leave(self.client, reply);
         }
-        tracing::debug!(upstream = upstream.config.name, "a session is closed that was opened too late");
-        let limits = client.limits();
-        // The replica may be out of order by now, as it was late.
-        let asker = Asker { aim: ReplicaSelection::Probe, ..Asker::of(client, &limits) };
-        let (version, shown) = (offered.version.as_str(), offered.shown.clone());
-        let session = SessionHeaders { id: id.as_ref(), version, replica: Some(*replica), shown };
-        asker.close(upstream, session, clock::now() + LATE_CLOSE_TIMEOUT).await;
     }
 }
 
@@ -302,7 +257,7 @@ impl ConnectionKind {
     fn of(expected: ExpectedReply, may_repeat: bool) -> Self {
         Self {
             is_stream: expected == ExpectedReply::Stream,
-            may_break: expected == ExpectedReply::Receipt && may_repeat,
+            may_break: expected.is_of_no_use() && may_repeat,
         }
     }
 }
@@ -342,19 +297,23 @@ fn of_connection(error: &ConnectionError) -> Fault {
     }
 }
 
-/// `is_answer`: one is to come.
 fn reply(
     start: ParsedReply,
     body: Incoming,
-    is_answer: bool,
+    expected: ExpectedReply,
     mut lease: ConnectionLease,
     fresh_id: Option<FreshId>,
 ) -> Reply {
     lease.respect_keep_alive(start.keep_alive);
-    if start.head.media == Media::Other || !start.head.status.is_success() {
-        note_no_answer(lease.in_flight.replica(), &start.head, is_answer);
+    if expected == ExpectedReply::LastReceipt {
+        lease.in_flight.postpone();
+    } else {
+        if start.head.media == Media::Other || !start.head.status.is_success() {
+            let is_answer = matches!(expected, ExpectedReply::Answer | ExpectedReply::SlowAnswer);
+            note_no_answer(lease.in_flight.replica(), &start.head, is_answer);
+        }
+        judge(&mut lease.in_flight, &start.head);
     }
-    judge(&mut lease.in_flight, &start.head);
     let replica = Some(lease.in_flight.key());
     let body = match fresh_id {
         None => body,

@@ -37,6 +37,7 @@ pub(crate) struct KnownEras {
     is_doubted: AtomicBool,
     is_introduction_wanted: AtomicBool,
     was_asked_modern: AtomicBool,
+    keeps_sessions: AtomicBool,
     /// The fault that it met last and that belongs to no replica: questions about what it speaks, and its processes.
     pub fault: LastFault,
     /// Why it was found not to speak an era, until it speaks any: of sessions, and of none.
@@ -161,6 +162,27 @@ impl KnownEras {
 
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Completes once that is so.
+    pub(crate) async fn ended(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.is_over() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// The upstream was asked to forget a session that it knew: it did, or keeps it.
+    pub(crate) fn note_session_end(&self, is_closed: bool) {
+        self.keeps_sessions.store(!is_closed, Ordering::Relaxed);
+    }
+
+    /// Whether it has kept the last session that it was asked to forget.
+    pub(crate) fn keeps_sessions(&self) -> bool {
+        self.keeps_sessions.load(Ordering::Relaxed)
     }
 
     /// Waits until it is known how a modern upstream introduces itself, at most for `patience`.

@@ -3,30 +3,24 @@
 //! Upstreams are shown the client that a session is for: its name and what it can do. The gateway's own sessions are
 //! opened in its own name, and declare nothing.
 
-use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::ask::{AskReply, AskRequest, Asker, SessionHeaders};
+use super::closing::{LeftSession, OfferedSession};
 use super::exchange::{Reply, UpstreamClient};
-use super::request::{OfferedSession, RequestAttributes};
+use super::request::RequestAttributes;
 use super::revisions::{self, RefusedRevisions};
-use super::{ReplicaKey, ReplicaSelection, Upstream};
-use crate::access::limit::payer::Payer;
-use crate::access::limit::shares::Shares;
-use crate::clock;
-use config::LimitsConfig;
+use super::{ReplicaKey, Upstream};
 use protocol::ambiguity::is_ambiguous_introduction;
 use protocol::error::{NotOpened, UpstreamError};
 use protocol::initialize::{self, INITIALIZED, Initialize};
 use protocol::json::{Document, Value};
 use protocol::version::LegacyVersion;
 
-/// How long a session that was opened in vain may take to close.
-pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A longer session id is refused: every request would carry it.
 const SESSION_ID_BYTES_MAX: usize = 1024;
 
@@ -151,11 +145,12 @@ async fn open_as_offered(
     let body = offer.initialize.request("1");
     // A session that nobody hears of is the upstream's to forget, so asking again does harm it.
     let principal = RequestAttributes::principal(offer.principal).filter(|_| upstream.is_child());
-    let shown = offer.shown.as_deref().cloned().unwrap_or_default();
-    let question_of_all = question(asker, (shown, None), body, deadline);
-    let opens = OfferedSession { version: offer.initialize.version, shown: offer.shown.clone(), is_bridged };
-    let attributes =
-        RequestAttributes { principal, opens: Some(Arc::new(opens)), ..RequestAttributes::default() };
+    let headers = offer.shown.as_deref().cloned().unwrap_or_default();
+    let question_of_all = question(asker, (headers, None), body, deadline);
+    let (version, shown) = (offer.initialize.version, offer.shown.clone());
+    let opens =
+        Arc::new(OfferedSession { upstream: Arc::clone(&upstream.current), version, shown, is_bridged });
+    let attributes = RequestAttributes { principal, opens: Some(opens), ..RequestAttributes::default() };
     let begun = asker.begin(attributes, upstream, question_of_all).await?;
     let mut unfinished = UnclaimedSession::new(asker, upstream, &begun.reply, offer);
     let answer = asker.finish(upstream, begun).await?;
@@ -177,73 +172,37 @@ async fn open_as_offered(
 
 /// A session that an upstream has opened and that nobody uses yet. Dropped, it is closed there, by a task of its own:
 /// whoever opens it may be out of time, or gone.
-struct UnclaimedSession(Option<Closing>);
-
-/// What it takes to close a session.
-struct Closing {
-    client: UpstreamClient,
-    limits: LimitsConfig,
-    budget: Arc<Shares>,
-    payer: Payer,
-    aim: ReplicaSelection,
-    upstream: Arc<Upstream>,
-    version: LegacyVersion,
-    session: (HeaderValue, Option<ReplicaKey>),
-    shown: Option<Arc<HeaderMap>>,
+struct UnclaimedSession<'a> {
+    client: &'a UpstreamClient,
+    session: Option<LeftSession>,
 }
 
-impl UnclaimedSession {
+impl<'a> UnclaimedSession<'a> {
     /// `reply` is to `initialize`. Its rest may never come.
-    fn new(asker: &Asker<'_>, upstream: &Upstream, reply: &Reply, offer: &InitializeOffer<'_>) -> Self {
-        let closing = || {
-            let id = reply.head.fields.kept_session_id().filter(|_| reply.head.status.is_success())?;
-            Some(Closing {
-                client: asker.client.clone(),
-                limits: asker.limits.clone(),
-                budget: Arc::clone(asker.budget),
-                payer: asker.payer,
-                aim: asker.aim,
-                upstream: upstream.current.get()?,
-                version: offer.initialize.version,
-                session: (id, reply.replica),
-                shown: offer.shown.clone(),
-            })
-        };
-        Self(closing())
+    fn new(asker: &Asker<'a>, upstream: &Upstream, reply: &Reply, offer: &InitializeOffer<'_>) -> Self {
+        let id = reply.head.fields.kept_session_id().filter(|_| reply.head.status.is_success());
+        let (version, shown) = (offer.initialize.version.as_str(), offer.shown.clone());
+        let named = SessionHeaders { id: id.as_ref(), version, replica: reply.replica, shown };
+        let session = upstream.current.get().and_then(|upstream| LeftSession::new(upstream, &named));
+        Self { client: asker.client, session }
     }
 
     /// The version is not the one that was offered.
     fn agree_on(&mut self, version: LegacyVersion) {
-        if let Some(closing) = &mut self.0 {
-            closing.version = version;
+        if let Some(session) = &mut self.session {
+            session.agree_on(version);
         }
     }
 
     /// It is open.
     fn finish(mut self) {
-        self.0 = None;
+        self.session = None;
     }
 }
 
-impl Drop for UnclaimedSession {
+impl Drop for UnclaimedSession<'_> {
     fn drop(&mut self) {
-        if let Some(closing) = self.0.take() {
-            let tasks = closing.client.tasks.clone();
-            tasks.spawn(closing.run());
-        }
-    }
-}
-
-impl Closing {
-    async fn run(self) {
-        let Self { client, limits, budget, payer, aim, upstream, version, session: (id, replica), shown } =
-            &self;
-        let scratch = RefCell::default();
-        let asker = Asker { client, scratch: &scratch, limits, budget, payer: *payer, aim: *aim };
-        let deadline = clock::now() + CLOSE_TIMEOUT;
-        let (version, replica, shown) = (version.as_str(), *replica, shown.clone());
-        let session = SessionHeaders { id: Some(id), version, replica, shown };
-        asker.close(upstream, session, deadline).await;
+        self.client.close_sessions(self.session.take());
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod balance;
 pub(crate) mod body;
 pub(crate) mod broken_reply;
 pub(crate) mod changes;
+pub(crate) mod closing;
 pub(crate) mod connect;
 mod connection_use;
 pub(crate) mod credentials;
@@ -156,6 +157,17 @@ impl CurrentUpstream {
     pub(crate) fn get(&self) -> Option<Arc<Upstream>> {
         self.0.lock().upgrade()
     }
+
+    /// Completes once the configuration names it no longer, whoever still has it.
+    pub(crate) async fn gone(&self) {
+        while let Some(facts) = self.get().map(|upstream| Arc::clone(&upstream.facts)) {
+            if facts.is_over() {
+                return;
+            }
+            // Another may take its place.
+            facts.ended().await;
+        }
+    }
 }
 
 /// Which replica a request is for.
@@ -170,6 +182,8 @@ pub(crate) enum ReplicaSelection {
     Question(ReplicaKey),
     /// Any, fit or not: to find out what the server is.
     Probe,
+    /// This one, fit or not: it holds a session that is over.
+    Closing(ReplicaKey),
 }
 
 impl From<Option<ReplicaKey>> for ReplicaSelection {
@@ -510,6 +524,12 @@ impl Upstream {
             ReplicaSelection::Any => balance::choose(set, tried, random, now),
             ReplicaSelection::Question(key) => {
                 find(key).map(|replica| (replica, Pass::Aside)).ok_or(NotChosen::AllTried)
+            }
+            // Without a right of its own, so that it is no trial.
+            ReplicaSelection::Closing(key) => {
+                let replica = find(key).ok_or(NotChosen::AllTried)?;
+                let is_closed = replica.breaker.0.state() == BreakerState::Closed;
+                Ok((replica, if is_closed { Pass::Free } else { Pass::Aside }))
             }
             ReplicaSelection::Probe => balance::choose(set, tried, random, now)
                 .ok()

@@ -90,13 +90,13 @@ impl RetiredBridges {
 
 /// The era that a request is written in if the upstream does not speak it. `None`: the upstream takes it as it is.
 pub(super) fn crossing(upstream: &Upstream, request: &UpstreamRequest, aim: ReplicaSelection) -> Option<Era> {
-    // Whoever finds out what an upstream speaks asks the upstream itself.
-    if matches!(aim, ReplicaSelection::Probe | ReplicaSelection::Question(_)) {
+    // Whoever finds out what an upstream speaks asks the upstream itself. A session that a replica has opened ends there.
+    if matches!(aim, ReplicaSelection::Probe | ReplicaSelection::Question(_) | ReplicaSelection::Closing(_)) {
         return None;
     }
     // What was opened by the other era ends there, whatever the upstream speaks by now.
     let is_bridged = || {
-        request.attributes.opens.as_ref().is_some_and(|opens| opens.is_bridged)
+        request.attributes.opens.as_ref().is_some_and(|opens| opens.is_bridged())
             || request.session_id().is_some_and(|id| upstream.other_era.has_session(id))
     };
     if request.kind == RequestKind::EndSession && is_bridged() {

@@ -19,20 +19,31 @@ use super::idle::{ACCEPTED_REST, Idle, IdleConnections, IdleGauge};
 use super::replica::{Replica, ReplicaKey};
 use super::{Upstream, UpstreamId};
 use crate::access::limit::payer::Payer;
-use crate::access::limit::shares::NoShare;
+use crate::access::limit::shares::{NoShare, Shares};
 use protocol::error::UpstreamError;
 
 /// One request that may be sent again costs this much of the budget.
 const RETRY_COST: u32 = 100;
 /// The most that is saved, and what is there at first: ten.
 const BUDGET_MAX: u32 = 10 * RETRY_COST;
+/// Replies that nobody wants any more are waited for so many at a time, of all upstreams.
+const LATE_MAX: usize = 16;
 
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionPools {
     slots: RefCell<Vec<ConnectionPool>>,
     dice: Dice,
-    /// Those that are waited on for sessions that nobody wants any more.
-    late: Rc<Cell<usize>>,
+    pub late: LateReplies,
+}
+
+/// The places of replies that are waited for when nobody wants them any more.
+#[derive(Debug)]
+pub(crate) struct LateReplies(pub Arc<Shares>);
+
+impl Default for LateReplies {
+    fn default() -> Self {
+        Self(Shares::new(LATE_MAX))
+    }
 }
 
 #[derive(Debug)]
@@ -267,12 +278,6 @@ impl ConnectionPools {
         connection.membership.idle_timeout.set(upstream.config.idle_timeout);
         connection.membership.idle_max.set(upstream.config.idle_connections_max.unwrap_or(usize::MAX));
         ConnectionLease { connection, in_flight, pools: Rc::clone(self) }
-    }
-
-    /// One more of those that are waited on for sessions that nobody wants any more. `None`: there are as many as there may
-    /// be.
-    pub(super) fn place_for_late(&self, max: usize) -> Option<ConnectionSlot> {
-        (self.late.get() < max).then(|| ConnectionSlot::new(Rc::clone(&self.late)))
     }
 
     /// A number that spreads calls.

@@ -6,13 +6,17 @@
 //!
 //! Invariant: whatever is no message belongs to the legacy era; the modern one has no sessions.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
+use super::ReplicaKey;
 use super::ask::{SESSION_ID, SessionHeaders};
+use super::exchange::UpstreamClient;
 use super::headers::{ForwardedFields, era_of};
+use super::http1::connection::PooledConnection;
 use super::sending::Sending;
 use super::silence::Silence;
 use crate::access::limit::concurrency::place::CallPlace;
@@ -22,7 +26,7 @@ use protocol::envelope::Envelope;
 use protocol::error::UpstreamError;
 use protocol::json::Scratch;
 use protocol::splice::Segments;
-use protocol::version::{Era, LegacyVersion};
+use protocol::version::Era;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -73,19 +77,25 @@ pub(crate) struct RequestAttributes {
     pub trail: Option<Arc<Trail>>,
     /// The silence of its client, where one waits for the reply.
     pub silence: Option<Arc<Silence>>,
-    /// The session that it opens, if it does.
-    pub opens: Option<Arc<OfferedSession>>,
+    /// Whoever opens a session with it, if it does.
+    pub opens: Option<Arc<dyn SessionOpener>>,
 }
 
-/// The terms of a session, by which it is opened, and can be closed if that is too late.
+/// Opens a session, which may succeed when nobody waits for it any more.
+pub(crate) trait SessionOpener: std::fmt::Debug + Send + Sync {
+    /// Whether the bridge is to open it, though the upstream may open it itself.
+    fn is_bridged(&self) -> bool;
+
+    /// Nobody waits for this reply any more.
+    fn leave(self: Arc<Self>, client: &UpstreamClient, reply: LateReply);
+}
+
+/// A reply that may still come.
 #[derive(Debug)]
-pub(crate) struct OfferedSession {
-    /// The revision that is offered.
-    pub version: LegacyVersion,
-    /// The headers that are handed on, as it is shown them.
-    pub shown: Option<Arc<HeaderMap>>,
-    /// It is opened by the bridge, though the upstream may open it itself.
-    pub is_bridged: bool,
+pub(crate) struct LateReply {
+    pub connection: Rc<PooledConnection>,
+    /// The replica that gives it.
+    pub replica: ReplicaKey,
 }
 
 /// What comes of a request, and when it is late.
@@ -96,11 +106,20 @@ pub(crate) enum ExpectedReply {
     Answer,
     /// An answer that may take longer: somebody else ends what takes too long.
     SlowAnswer,
-    /// Nothing of use, as of a notification or the end of a session: that it is taken in late, or not at all, says nothing
-    /// of how a replica answers calls.
+    /// Nothing of use, as of a notification: that it is taken in late, or not at all, says nothing of how a replica answers
+    /// calls.
     Receipt,
+    /// The same of the end of a session. Servers need not take it: whatever comes of it says nothing of the replica.
+    LastReceipt,
     /// A stream that is held open for long. It has a connection of its own, which whoever asks has to bound.
     Stream,
+}
+
+impl ExpectedReply {
+    /// Whether nothing is made of it.
+    pub(crate) fn is_of_no_use(self) -> bool {
+        matches!(self, Self::Receipt | Self::LastReceipt)
+    }
 }
 
 impl RequestAttributes {
@@ -128,7 +147,8 @@ impl UpstreamRequest {
 
     /// Asks for the end of this session.
     pub(crate) fn end_session(session: &SessionHeaders<'_>) -> Self {
-        let attributes = RequestAttributes { reply: ExpectedReply::Receipt, ..RequestAttributes::default() };
+        let attributes =
+            RequestAttributes { reply: ExpectedReply::LastReceipt, ..RequestAttributes::default() };
         Self { kind: RequestKind::EndSession, headers: session.to_map(), attributes, ..Self::default() }
     }
 

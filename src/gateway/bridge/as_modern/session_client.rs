@@ -168,7 +168,7 @@ impl SessionClient {
     pub(crate) async fn close(&self, patience: Duration) -> bool {
         let limits = self.client.limits();
         let asker = Asker::of(&self.client, &limits);
-        asker.close(&self.upstream(), self.session.named(), clock::now() + patience).await
+        asker.close_session(&self.upstream(), self.session.named(), clock::now() + patience).await
     }
 
     /// Ends the session of one that makes room for another: at once, and without telling the server where as many tell it

@@ -25,6 +25,7 @@ use crate::tables::lists::part::{
     Content, PartPage, PartRead, REQUEST_ID, ReadPage, Reading, Truncation, read,
 };
 use crate::upstream::ask::{AskReply, AskRequest, Asker, modern_headers, show};
+use crate::upstream::closing::LeftSession;
 use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::initialize::InitializeOffer;
 use crate::upstream::listing::Annotations;
@@ -48,8 +49,6 @@ pub(super) const TTL_ABSENT: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Of an upstream session that is lost again as soon as it was opened there is no third.
 const SESSIONS_TRIED_MAX: usize = 2;
-/// The time that closing a session may take.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub(crate) struct FetchContext {
@@ -69,16 +68,6 @@ impl FetchContext {
             payer: Payer::GATEWAY,
             aim: ReplicaSelection::Any,
         }
-    }
-
-    /// Closes a session that is of no use any more, in a task of its own.
-    pub(super) fn close(&self, upstream: Arc<Upstream>, session: Arc<UpstreamSession>) {
-        let thread = self.clone();
-        self.client.tasks.spawn(async move {
-            let scratch = RefCell::default();
-            let (asker, deadline) = (thread.asker(&scratch), clock::now() + CLOSE_TIMEOUT);
-            asker.close(&upstream, session.named(), deadline).await;
-        });
     }
 }
 
@@ -147,7 +136,7 @@ impl<'f> Fetch<'f> {
             match self.pages(Some(&session)).await {
                 Err(UpstreamError::SessionLost) => {
                     let own = own_session(self.owner, *version, capabilities);
-                    self.lose(own, session);
+                    self.lose(own, &session);
                 }
                 fetched => return fetched,
             }
@@ -179,10 +168,10 @@ impl<'f> Fetch<'f> {
     }
 
     /// Forgets a session that is of no use, and tells the upstream, in case it knows it.
-    fn lose(&self, own: SessionId, session: Arc<UpstreamSession>) {
-        let is_lost = self.thread.state.sessions.lose(own, &self.upstream.session_key, &session);
+    fn lose(&self, own: SessionId, session: &Arc<UpstreamSession>) {
+        let is_lost = self.thread.state.sessions.lose(own, &self.upstream.session_key, session);
         if let Some(upstream) = self.upstream.current.get().filter(|_| is_lost) {
-            self.thread.close(upstream, session);
+            self.thread.client.close_sessions(LeftSession::new(upstream, &session.named()));
         }
     }
 

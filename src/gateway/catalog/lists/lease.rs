@@ -15,6 +15,7 @@ use crate::clock;
 use crate::session::{ListClaim, ListLease, NoLease, UpstreamSession, WaitingForList};
 use crate::tables::lists::CatalogQuery;
 use crate::upstream::Upstream;
+use crate::upstream::closing::LeftSession;
 use protocol::error::UpstreamError;
 
 impl PartRequest {
@@ -56,7 +57,7 @@ async fn lease(
         let (mut ousted, now) = (Vec::new(), clock::now());
         let leased = sessions.lease_for_list(claim, now, &mut ousted);
         for (_, session) in ousted {
-            close(thread, upstream, session);
+            close(thread, upstream, &session);
         }
         let until = match leased {
             Ok(lease) => return Ok(lease),
@@ -76,9 +77,9 @@ async fn lease(
 }
 
 /// Closes a session that made room.
-fn close(thread: &FetchContext, upstream: &Arc<Upstream>, session: Arc<UpstreamSession>) {
+fn close(thread: &FetchContext, upstream: &Arc<Upstream>, session: &UpstreamSession) {
     let closed = &upstream.series.list_sessions_closed;
     closed.inc();
     tracing::debug!(upstream = upstream.config.name, "a session for lists makes room for another");
-    thread.close(Arc::clone(upstream), session);
+    thread.client.close_sessions(LeftSession::new(Arc::clone(upstream), &session.named()));
 }

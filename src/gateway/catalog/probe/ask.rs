@@ -12,6 +12,7 @@ use crate::clock;
 use crate::tables::lists::part::ttl_ms;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{AskReply, AskRequest, Asker, modern_headers};
+use crate::upstream::closing::LeftSession;
 use crate::upstream::facts::{EraIntroduction, RESULT_BYTES_MAX};
 use crate::upstream::fault::Fault;
 use crate::upstream::initialize::{self, InitializeError, InitializedSession};
@@ -189,11 +190,12 @@ async fn initialize(
     }
     match opened {
         Ok(opened) => {
-            // However long opening took.
-            let closing = deadline.max(clock::now() + initialize::CLOSE_TIMEOUT);
-            let is_closed = asker.close(upstream, opened.named(), closing).await;
-            let fresh_for = if is_closed { Duration::ZERO } else { KEPT_SESSION_INTERVAL };
-            initialized(asker, &opened, fresh_for)
+            // Nobody waits for that: what is known by now counts at once.
+            let left =
+                upstream.current.get().and_then(|upstream| LeftSession::new(upstream, &opened.named()));
+            asker.client.close_sessions(left.map(LeftSession::known));
+            let is_kept = upstream.facts.keeps_sessions();
+            initialized(asker, &opened, if is_kept { KEPT_SESSION_INTERVAL } else { Duration::ZERO })
         }
         Err(error) => not_initialized(upstream, error, patience),
     }

@@ -20,6 +20,7 @@ use super::ask::{discover_question, of_no_message};
 use crate::clock;
 use crate::snapshot::Snapshot;
 use crate::upstream::ask::{AskReply, AskRequest, Asker, legacy_headers};
+use crate::upstream::closing::LeftSession;
 use crate::upstream::fault::Fault;
 use crate::upstream::health::breaker::BreakerState;
 use crate::upstream::health::clock_ms;
@@ -84,11 +85,7 @@ enum ReplicaVerdict {
 
 impl Checks {
     /// Takes up the replicas there are and drops those that are gone; gives the sessions that nobody needs any more.
-    pub(super) fn follow(
-        &mut self,
-        snapshot: &Snapshot,
-        now: Instant,
-    ) -> Vec<(Arc<Upstream>, InitializedSession)> {
+    pub(super) fn follow(&mut self, snapshot: &Snapshot, now: Instant) -> Vec<LeftSession> {
         let mut living = HashSet::with_capacity(snapshot.upstreams.len());
         for upstream in &snapshot.upstreams {
             let interval = upstream.config.replicas.health.interval;
@@ -111,11 +108,20 @@ impl Checks {
         self.entries.retain(|(id, _), entry| {
             let stays = living.contains(id) && !entry.replica.is_gone();
             if !stays && let Some(session) = entry.session.take() {
-                left.push((Arc::clone(&entry.upstream), session));
+                left.extend(LeftSession::new(Arc::clone(&entry.upstream), &session.named()));
             }
             stays
         });
         left
+    }
+
+    /// Nothing is asked any more: gives all sessions.
+    pub(super) fn leave(&mut self) -> Vec<LeftSession> {
+        let all = self.entries.values_mut().filter_map(|entry| {
+            let session = entry.session.take()?;
+            LeftSession::new(Arc::clone(&entry.upstream), &session.named())
+        });
+        all.collect()
     }
 
     /// Looks at every replica: what is due is asked in this order.
@@ -258,9 +264,7 @@ impl Check {
             let doubted = session.take_if(|_| found.doubts_session);
             found.tell(&upstream, &replica);
             if let Some(doubted) = doubted {
-                // However long that takes, it says nothing of the replica.
-                let left = vec![(Arc::clone(&upstream), doubted)];
-                asking.client.tasks.spawn(close(std::rc::Rc::clone(&asking), Arc::clone(&snapshot), left));
+                asking.client.close_sessions(LeftSession::new(Arc::clone(&upstream), &doubted.named()));
             }
             CheckResult { place, verdict, session, replica, answered_before }
         }
@@ -319,8 +323,12 @@ async fn question(
         deadline,
     };
     let answer = asker.ask(upstream, ping).await;
-    // It may have forgotten the session, or not; the next question opens another.
-    let doubts_session = answer.as_ref().is_ok_and(|answer| answer.status.is_client_error());
+    // It may have forgotten the session, or not; the next question opens another. Where the server would keep this one as well,
+    // that would be one more with each question: any answer shows that it is fit.
+    let doubts_session = answer.as_ref().is_ok_and(|answer| {
+        let is_kept = upstream.facts.keeps_sessions() && answer.status != http::StatusCode::NOT_FOUND;
+        answer.status.is_client_error() && !is_kept
+    });
     Found { doubts_session, ..judge(upstream, answer, false) }
 }
 
@@ -386,19 +394,6 @@ fn judge(upstream: &Upstream, answer: Result<AskReply, UpstreamError>, is_known:
             Found { verdict: ReplicaVerdict::Unknown, fault, is_good: false, doubts_session: false }
         }
         Err(error) => Found::unfit(fault(error)),
-    }
-}
-
-/// Closes sessions that nobody needs any more.
-pub(super) async fn close(
-    asking: std::rc::Rc<ProbeContext>,
-    snapshot: Arc<Snapshot>,
-    left: Vec<(Arc<Upstream>, InitializedSession)>,
-) {
-    for (upstream, session) in left {
-        let asker = asking.asker(&snapshot, ReplicaSelection::Probe);
-        let deadline = clock::now() + upstream.config.replicas.health.timeout;
-        asker.close(&upstream, session.named(), deadline).await;
     }
 }
 

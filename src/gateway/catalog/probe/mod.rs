@@ -61,6 +61,8 @@ const DISCOVER_PATIENCE: Duration = Duration::from_secs(5);
 const DOUBTED_QUESTIONS: u32 = 3;
 /// How long the start waits for the names of hosts.
 const FIRST_LOOKUPS_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time that the end waits for sessions to be closed.
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often it is looked whether something is due.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -138,7 +140,7 @@ impl Prober {
         let _ = timeout(FIRST_LOOKUPS_TIMEOUT, self.names.look_up_all(now)).await;
     }
 
-    /// Asks until it is to stop, and then keeps what it knows.
+    /// Asks until it is to stop, and then closes its sessions and keeps what it knows.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut asked: FuturesUnordered<LocalBoxFuture<'static, ProbeResult>> = FuturesUnordered::new();
         let mut programs: FuturesUnordered<LocalBoxFuture<'static, ProbeResult>> = FuturesUnordered::new();
@@ -189,17 +191,24 @@ impl Prober {
             }
             self.memory.save_if_due(&snapshot, &self.asking.client.tasks, now);
         }
-        self.memory.finish(&self.state.snapshot.load_full(), &self.asking.client.tasks).await;
+        let Self { state, asking, mut checks, memory, .. } = self;
+        let (client, snapshot) = (&asking.client, state.snapshot.load_full());
+        let leave = async {
+            // Questions that are open hold their sessions.
+            while let Some(answered) = checked.next().await {
+                checks.note(answered, clock::now());
+            }
+            client.close_all(checks.leave()).await;
+        };
+        // Whatever is not closed by then is forgotten by its server.
+        let leave = timeout(LEAVE_TIMEOUT, leave);
+        let _ = tokio::join!(leave, memory.finish(&snapshot, &client.tasks));
     }
 
     /// Looks at every upstream: what is due is asked in this order as others answer. True if less is known than before.
     fn look(&mut self, snapshot: &Arc<Snapshot>, now: Instant) -> bool {
         self.asking.client.pools.sweep(now);
-        let left = self.checks.follow(snapshot, now);
-        if !left.is_empty() {
-            let closing = health::close(Rc::clone(&self.asking), Arc::clone(snapshot), left);
-            self.asking.client.tasks.spawn(closing);
-        }
+        self.asking.client.close_sessions(self.checks.follow(snapshot, now));
         self.checks.look(now);
         let silent = self.entries.values_mut().filter_map(|entry| entry.follow_silence(now));
         let silent: Vec<Arc<Upstream>> = silent.collect();

@@ -17,9 +17,7 @@ use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
 use crate::upstream::facts::{EraFacts, EraIntroduction, Fact};
 use crate::upstream::fault::Fault;
-use crate::upstream::initialize::{
-    CLOSE_TIMEOUT, InitializeError, InitializeOffer, InitializedSession, open,
-};
+use crate::upstream::initialize::{InitializeError, InitializeOffer, InitializedSession, open};
 use crate::upstream::start_state::{StartState, StartWatch};
 use protocol::error::UpstreamError;
 use protocol::version::{Era, Eras, LegacyVersion};
@@ -28,6 +26,8 @@ use protocol::version::{Era, Eras, LegacyVersion};
 const START_TIME_MAX: Duration = Duration::from_hours(24);
 /// The word of a program holds for its process, and none is started to hear it again.
 const FRESH_FOR: Duration = Duration::from_hours(24);
+/// The time that closing a session with a process may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Asks a program about one era.
 pub(super) async fn find(
@@ -211,7 +211,7 @@ fn initialize_patience(upstream: &Upstream) -> Duration {
 async fn open_and_close(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> EraFinding {
     match open(asker, upstream, InitializeOffer::own(LegacyVersion::NEWEST), deadline).await {
         Ok(opened) => {
-            asker.close(upstream, opened.named(), clock::now() + CLOSE_TIMEOUT).await;
+            asker.close_session(upstream, opened.named(), clock::now() + CLOSE_TIMEOUT).await;
             let _ = told_meanwhile(asker, upstream);
             initialized(asker, &opened, FRESH_FOR)
         }

@@ -24,11 +24,11 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 use http::HeaderMap;
 
-use crate::access::limit::payer::Payer;
 use crate::clock;
 use crate::context::worker::{View, Worker};
 use crate::session::{NoState, Session, SessionId, SessionOwner, UpstreamSession, UpstreamSessionError};
 use crate::upstream::ask::AskRequest;
+use crate::upstream::closing::LeftSession;
 use crate::upstream::initialize::{self, InitializeError, InitializeOffer};
 use crate::upstream::{LateWord, Upstream};
 use protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
@@ -41,8 +41,6 @@ use protocol::version::LegacyVersion;
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many subscriptions an upstream is told of at once.
 const SUBSCRIBING_MAX: usize = 4;
-/// How many sessions one worker closes at once.
-const CLOSING_MAX: usize = 16;
 /// What it may answer to one.
 const MESSAGE_ANSWER_BYTES_MAX: usize = 64 * 1024;
 
@@ -331,26 +329,11 @@ pub(crate) fn close(worker: &Rc<Worker>, view: &View, mut closed: Vec<(Box<str>,
     ask_to_forget(worker, view, closed);
 }
 
-/// A few at a time, each upstream is asked to forget its own.
+/// Each upstream is asked to forget its own.
 fn ask_to_forget(worker: &Rc<Worker>, view: &View, closed: Vec<(Box<str>, Arc<UpstreamSession>)>) {
     let known = |key: &str| view.snapshot.upstreams.iter().find(|upstream| *upstream.session_key == *key);
-    let closing: Vec<_> = closed
+    let left = closed
         .into_iter()
-        .filter_map(|(key, session)| {
-            session.id.as_ref()?;
-            Some((Arc::clone(known(&key)?), session))
-        })
-        .collect();
-    if closing.is_empty() {
-        return;
-    }
-    let owner = Rc::clone(worker);
-    worker.client.tasks.spawn(async move {
-        let view = owner.view();
-        let close = async |(upstream, session): (Arc<Upstream>, Arc<UpstreamSession>)| {
-            let deadline = clock::now() + MESSAGE_TIMEOUT;
-            owner.asker(&view, Payer::GATEWAY).close(&upstream, session.named(), deadline).await;
-        };
-        stream::iter(closing).for_each_concurrent(CLOSING_MAX, close).await;
-    });
+        .filter_map(|(key, session)| LeftSession::new(Arc::clone(known(&key)?), &session.named()));
+    worker.client.close_sessions(left);
 }

@@ -147,6 +147,10 @@ metrics! {
         health_checks: ByResult = "trunkline_health_checks_total";
         /// Legacy sessions opened with upstreams.
         sessions_opened: IntCounter = "trunkline_upstream_sessions_opened_total";
+        /// Answers to `initialize` that came too late for whoever had asked, and are still waited for to close their sessions.
+        late_answers: IntGauge = "trunkline_upstream_late_answers";
+        /// Legacy sessions that upstreams opened too late for whoever had asked, and that were closed.
+        late_sessions: IntCounter = "trunkline_upstream_late_sessions_total";
         /// Legacy sessions that an upstream no longer knew.
         sessions_lost: IntCounter = "trunkline_upstream_sessions_lost_total";
         /// Requests of upstreams to clients, by result: `forwarded`, `refused`, `answered`, `cancelled`, `expired`.

@@ -13,14 +13,19 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::catalog::probe::Prober;
+use crate::catalog::probe::ask::{self, EraFinding};
 use crate::context::state::State;
 use crate::context::worker::Worker;
 use crate::telemetry::metrics::Metrics;
+use protocol::version::Era;
 
 #[test]
 fn an_answer_costs_the_same_however_many_replicas_there_are() {
@@ -87,12 +92,73 @@ fn a_replica_that_a_reload_renewed_is_judged_by_its_own_breaker() {
     assert!(Arc::ptr_eq(&again.upstreams[0].replicas.load()[0], &replicas[0]));
 }
 
-/// Opens a session for whoever asks, and refuses everything in it. Says which sessions are closed.
-async fn answer(request: Request<Incoming>, closed: UnboundedSender<String>) -> Response<Full<Bytes>> {
+/// A server that opens sessions, refuses everything in them unless it is told otherwise, and says which of them it is asked
+/// to close.
+struct Server {
+    port: u16,
+    closed: UnboundedReceiver<String>,
+}
+
+struct Manners {
+    /// The answer to the end of a session; `None`: there is none.
+    end: Option<StatusCode>,
+    /// The number of pings that were answered; `None`: all are refused.
+    pings: Option<watch::Sender<usize>>,
+}
+
+impl Server {
+    async fn start(manners: Manners) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let (sender, closed) = unbounded_channel();
+        let of_all = Rc::new(manners);
+        spawn_local(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (sender, manners) = (sender.clone(), Rc::clone(&of_all));
+                let service = service_fn(move |request| {
+                    let (sender, manners) = (sender.clone(), Rc::clone(&manners));
+                    async move { Ok::<_, Infallible>(answer(request, sender, &manners).await) }
+                });
+                let http = hyper::server::conn::http1::Builder::new();
+                spawn_local(http.serve_connection(TokioIo::new(stream), service));
+            }
+        });
+        Self { port, closed }
+    }
+
+    /// The session that it is asked to close next.
+    async fn closed(&mut self) -> Option<String> {
+        timeout(Duration::from_secs(20), self.closed.recv()).await.expect("one is closed")
+    }
+
+    /// A gateway in front of it.
+    fn gateway(&self) -> (Rc<ProbeContext>, Arc<Snapshot>) {
+        let text = format!(
+            "[listener]\naddress = \"127.0.0.1:0\"\n[[endpoint]]\npath = \"/mcp\"\nupstreams = [\"u\"]\n\
+             [upstream.u]\nurl = \"http://127.0.0.1:{}/\"\neras = [\"legacy\"]\nhealth = {{ interval = \"1s\" }}\n",
+            self.port
+        );
+        let config = config::parse(&text).unwrap_or_else(|errors| panic!("{}", errors.render("f", &text)));
+        let state = State::new(&config, Metrics::new(10).expect("metrics")).expect("a state");
+        let worker = Worker::new(Arc::clone(&state), Arc::default(), &config.log, 100);
+        let (client, budget) = (worker.client.clone(), Arc::clone(&state.buffered));
+        let snapshot = state.snapshot.load_full();
+        (Rc::new(ProbeContext { state, client, scratch: RefCell::default(), budget }), snapshot)
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    closed: UnboundedSender<String>,
+    manners: &Manners,
+) -> Response<Full<Bytes>> {
     let session = request.headers().get("mcp-session-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
     if request.method() == Method::DELETE {
         closed.send(session.unwrap_or_default()).expect("it is looked at");
-        return Response::new(Full::default());
+        let Some(status) = manners.end else { std::future::pending().await };
+        let mut answer = Response::new(Full::default());
+        *answer.status_mut() = status;
+        return answer;
     }
     let body = request.into_body().collect().await.expect("a message").to_bytes();
     let message: Value = serde_json::from_slice(&body).expect("JSON");
@@ -100,6 +166,10 @@ async fn answer(request: Request<Incoming>, closed: UnboundedSender<String>) -> 
     *answer.status_mut() = match message["method"].as_str() {
         Some("initialize") => StatusCode::OK,
         Some("notifications/initialized") => StatusCode::ACCEPTED,
+        Some("ping") if let Some(pings) = &manners.pings => {
+            pings.send_modify(|count| *count += 1);
+            StatusCode::OK
+        }
         _ => StatusCode::BAD_REQUEST,
     };
     if answer.status() == StatusCode::OK {
@@ -112,42 +182,78 @@ async fn answer(request: Request<Incoming>, closed: UnboundedSender<String>) -> 
     answer
 }
 
+/// The question to the only replica.
+fn check(snapshot: &Snapshot) -> Check {
+    let upstream = Arc::clone(&snapshot.upstreams[0]);
+    let replica = Arc::clone(&upstream.replicas.load()[0]);
+    Check { place: (upstream.id, replica.key), upstream, replica, session: None }
+}
+
 #[test]
 fn a_session_in_which_a_server_refuses_to_be_asked_is_closed() {
     let runtime =
         Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).expect("a runtime");
     runtime.block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        let (sender, mut closed) = unbounded_channel();
-        spawn_local(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let sender = sender.clone();
-                let service = service_fn(move |request| {
-                    let sender = sender.clone();
-                    async move { Ok::<_, Infallible>(answer(request, sender).await) }
-                });
-                let http = hyper::server::conn::http1::Builder::new();
-                spawn_local(http.serve_connection(TokioIo::new(stream), service));
-            }
-        });
-        let text = format!(
-            "[listener]\naddress = \"127.0.0.1:0\"\n[[endpoint]]\npath = \"/mcp\"\nupstreams = [\"u\"]\n\
-             [upstream.u]\nurl = \"http://127.0.0.1:{port}/\"\neras = [\"legacy\"]\n"
-        );
-        let config = config::parse(&text).unwrap_or_else(|errors| panic!("{}", errors.render("f", &text)));
-        let state = State::new(&config, Metrics::new(10).expect("metrics")).expect("a state");
-        let worker = Worker::new(Arc::clone(&state), Arc::default(), &config.log, 100);
-        let (client, budget) = (worker.client.clone(), Arc::clone(&state.buffered));
-        let snapshot = state.snapshot.load_full();
-        let asking = Rc::new(ProbeContext { state, client, scratch: RefCell::default(), budget });
-        let upstream = Arc::clone(&snapshot.upstreams[0]);
-        let replica = Arc::clone(&upstream.replicas.load()[0]);
-        let check = Check { place: (upstream.id, replica.key), upstream, replica, session: None };
-        let checked = check.ask(asking, snapshot).await;
+        let mut server = Server::start(Manners { end: Some(StatusCode::OK), pings: None }).await;
+        let (asking, snapshot) = server.gateway();
+        let checked = check(&snapshot).ask(asking, snapshot).await;
         assert_eq!(checked.verdict, ReplicaVerdict::Fit);
         assert!(checked.session.is_none());
-        let closed = timeout(Duration::from_secs(20), closed.recv()).await.expect("it is closed");
-        assert_eq!(closed.as_deref(), Some("s1"));
+        assert_eq!(server.closed().await.as_deref(), Some("s1"));
+    });
+}
+
+#[test]
+fn a_server_that_closes_no_sessions_is_known_at_once_and_asked_less_often() {
+    let runtime =
+        Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).expect("a runtime");
+    runtime.block_on(async {
+        for end in [None, Some(StatusCode::METHOD_NOT_ALLOWED)] {
+            let mut server = Server::start(Manners { end, pings: None }).await;
+            let (asking, snapshot) = server.gateway();
+            let asker = asking.asker(&snapshot, ReplicaSelection::Probe);
+            let find = async || {
+                let found = ask::find(&asker, &snapshot.upstreams[0], Era::Legacy);
+                match timeout(Duration::from_secs(5), found).await.expect("the end is not waited for") {
+                    EraFinding::Speaks { fresh_for, .. } => fresh_for,
+                    other => panic!("{other:?}"),
+                }
+            };
+            assert_eq!(find().await, Duration::ZERO, "{end:?}");
+            assert_eq!(server.closed().await.as_deref(), Some("s1"));
+            if end.is_none() {
+                continue;
+            }
+            asking.client.tasks.wait().await;
+            assert!(find().await > Duration::from_mins(30));
+            assert_eq!(server.closed().await.as_deref(), Some("s1"));
+            asking.client.tasks.wait().await;
+            // It refuses to be asked in sessions, too: another would not be better.
+            let checked = check(&snapshot).ask(Rc::clone(&asking), Arc::clone(&snapshot)).await;
+            assert_eq!((checked.verdict, checked.session.is_some()), (ReplicaVerdict::Fit, true));
+            assert!(server.closed.try_recv().is_err());
+        }
+    });
+}
+
+#[test]
+fn the_session_in_which_a_replica_is_asked_is_closed_at_the_end_of_the_gateway() {
+    let runtime =
+        Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).expect("a runtime");
+    runtime.block_on(async {
+        let (pings, mut pinged) = watch::channel(0);
+        let mut server = Server::start(Manners { end: Some(StatusCode::OK), pings: Some(pings) }).await;
+        let (asking, _) = server.gateway();
+        let prober = Prober::new(Arc::clone(&asking.state), asking.client.clone(), None);
+        let stop = CancellationToken::new();
+        let asked = spawn_local(prober.run(stop.clone()));
+        // That of the question what it speaks is closed at once.
+        assert_eq!(server.closed().await.as_deref(), Some("s1"));
+        let second = pinged.wait_for(|count| *count >= 2);
+        timeout(Duration::from_secs(20), second).await.expect("it is asked").expect("a server");
+        assert!(server.closed.try_recv().is_err(), "one session does for all questions");
+        stop.cancel();
+        timeout(Duration::from_secs(20), asked).await.expect("it ends").expect("no panic");
+        assert_eq!(server.closed().await.as_deref(), Some("s1"));
     });
 }

@@ -1,0 +1,293 @@
+//! Sessions that are closed at servers which do not make that easy, and those that are opened too late.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::future::pending;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::spawn_local;
+use tokio::time::timeout;
+
+use super::*;
+use crate::access::limit::payer::Payer;
+use crate::context::state::State;
+use crate::context::worker::Worker;
+use crate::telemetry::metrics::Metrics;
+use crate::upstream::health::breaker::{BreakerState, Pass, RequestFault};
+use crate::upstream::initialize::{InitializeError, InitializeOffer, InitializedSession, open};
+use protocol::error::UpstreamError;
+
+thread_local! {
+    /// The sessions that upstreams were asked to forget.
+    static ASKED: RefCell<HashSet<String>> = RefCell::default();
+}
+
+pub(super) fn note_asked(id: &HeaderValue) {
+    ASKED.with_borrow_mut(|asked| asked.extend(id.to_str().ok().map(str::to_owned)));
+}
+
+/// True if this thread has asked an upstream to forget it.
+pub(crate) fn was_asked_to_forget(id: &str) -> bool {
+    ASKED.with_borrow(|asked| asked.contains(id))
+}
+
+/// Sessions at once that one upstream opens too late.
+const MANY: usize = 20;
+/// Nothing that is tested here takes as long.
+const SOON: Duration = Duration::from_secs(5);
+
+/// A server that numbers its sessions.
+struct Server {
+    port: u16,
+    /// Answers to `initialize` that may be given.
+    may_open: Semaphore,
+    opened: Cell<usize>,
+    /// The answer to the end of a session; `None`: there is none.
+    end: Cell<Option<StatusCode>>,
+    /// Sessions that it was asked to forget.
+    left: RefCell<HashSet<String>>,
+    changed: Notify,
+}
+
+impl Server {
+    async fn start(may_open: usize) -> Rc<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let server = Rc::new(Self {
+            port: listener.local_addr().expect("an address").port(),
+            may_open: Semaphore::new(may_open),
+            opened: Cell::new(0),
+            end: Cell::new(Some(StatusCode::OK)),
+            left: RefCell::default(),
+            changed: Notify::new(),
+        });
+        let serving = Rc::clone(&server);
+        spawn_local(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let server = Rc::clone(&serving);
+                let service = service_fn(move |request| {
+                    let server = Rc::clone(&server);
+                    async move { Ok::<_, Infallible>(server.answer(request).await) }
+                });
+                let http = hyper::server::conn::http1::Builder::new();
+                spawn_local(http.serve_connection(TokioIo::new(stream), service));
+            }
+        });
+        server
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let mut answer = Response::new(Full::default());
+        if request.method() == Method::DELETE {
+            let id = request.headers().get("mcp-session-id").and_then(|id| id.to_str().ok());
+            self.left.borrow_mut().extend(id.map(str::to_owned));
+            self.changed.notify_waiters();
+            let Some(status) = self.end.get() else { pending().await };
+            *answer.status_mut() = status;
+            return answer;
+        }
+        let body = request.into_body().collect().await.expect("a message").to_bytes();
+        let message: Value = serde_json::from_slice(&body).expect("JSON");
+        if message["method"] != "initialize" {
+            *answer.status_mut() = StatusCode::ACCEPTED;
+            return answer;
+        }
+        self.may_open.acquire().await.expect("it is open").forget();
+        self.opened.set(self.opened.get() + 1);
+        let result = json!({"protocolVersion": message["params"]["protocolVersion"], "capabilities": {}});
+        let text = json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
+        *answer.body_mut() = Full::from(text);
+        let headers = answer.headers_mut();
+        headers.insert("content-type", "application/json".parse().expect("a header"));
+        headers.insert("mcp-session-id", format!("s{}", self.opened.get()).parse().expect("a header"));
+        answer
+    }
+
+    /// It was asked to forget so many sessions.
+    async fn is_left_by(&self, count: usize) {
+        loop {
+            let changed = self.changed.notified();
+            if self.left.borrow().len() >= count {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// A gateway with an upstream for each of these servers.
+struct Gateway {
+    state: Arc<State>,
+    worker: Rc<Worker>,
+}
+
+impl Gateway {
+    fn new(servers: &[&Server]) -> Self {
+        let config = config_of(servers);
+        let state = State::new(&config, Metrics::new(10).expect("metrics")).expect("a state");
+        let worker = Worker::new(Arc::clone(&state), Arc::default(), &config.log, 100);
+        Self { state, worker }
+    }
+
+    fn upstream(&self, number: usize) -> Arc<Upstream> {
+        Arc::clone(&self.state.snapshot.load().upstreams[number])
+    }
+
+    async fn open(&self, number: usize, patience: Duration) -> Result<InitializedSession, InitializeError> {
+        let (view, deadline) = (self.worker.view(), clock::now() + patience);
+        let (asker, offer) =
+            (self.worker.asker(&view, Payer::GATEWAY), InitializeOffer::own(LegacyVersion::NEWEST));
+        open(&asker, &self.upstream(number), offer, deadline).await
+    }
+
+    /// So many sessions are asked for, and nobody waits for them.
+    async fn give_up(&self, number: usize, count: usize) {
+        let opening = (0..count).map(|_| self.open(number, Duration::from_millis(50)));
+        for opened in futures_util::future::join_all(opening).await {
+            assert_eq!(opened.map(|_| ()), Err(UpstreamError::TimedOut.into()));
+        }
+    }
+
+    async fn close(&self, left: impl IntoIterator<Item = usize>) {
+        let mut sessions = Vec::new();
+        for number in left {
+            let opened = self.open(number, SOON).await.expect("a session");
+            sessions.extend(LeftSession::new(self.upstream(number), &opened.named()));
+        }
+        self.worker.client.close_sessions(sessions);
+    }
+
+    fn late_answers(&self, number: usize) -> i64 {
+        self.upstream(number).series.late_answers.get()
+    }
+
+    /// Every task has ended.
+    async fn rests(&self) {
+        timeout(SOON, self.worker.client.tasks.wait()).await.expect("nothing goes on");
+    }
+}
+
+fn config_of(servers: &[&Server]) -> config::Config {
+    let names: Vec<String> = (0..servers.len()).map(|number| format!("u{number}")).collect();
+    let mut text = format!(
+        "[listener]\naddress = \"127.0.0.1:0\"\n[[endpoint]]\npath = \"/mcp\"\nnames = \"prefixed\"\nupstreams = {names:?}\n"
+    );
+    for (name, server) in names.iter().zip(servers) {
+        write!(text, "[upstream.{name}]\nurl = \"http://127.0.0.1:{}/\"\n", server.port).expect("a text");
+    }
+    config::parse(&text).unwrap_or_else(|errors| panic!("{}", errors.render("f", &text)))
+}
+
+/// Runs a test, which must come to its end.
+fn run(test: impl Future<Output = ()> + 'static) {
+    let runtime =
+        Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).expect("a runtime");
+    runtime.block_on(async { timeout(4 * SOON, test).await.expect("it ends") });
+}
+
+#[test]
+fn an_answer_that_nobody_waits_for_does_not_hold_up_the_end() {
+    run(async {
+        let server = Server::start(0).await;
+        let gateway = Gateway::new(&[&server]);
+        gateway.give_up(0, 1).await;
+        assert_eq!(gateway.late_answers(0), 1);
+        gateway.worker.client.host.close();
+        gateway.rests().await;
+        assert_eq!(gateway.late_answers(0), 0);
+    });
+}
+
+#[test]
+fn an_answer_that_nobody_waits_for_does_not_hold_an_upstream_that_a_reload_removes() {
+    run(async {
+        let [stays, goes] = [Server::start(0).await, Server::start(0).await];
+        let gateway = Gateway::new(&[&stays, &goes]);
+        gateway.give_up(1, 1).await;
+        let gone = gateway.upstream(1);
+        assert_eq!(gone.series.late_answers.get(), 1);
+        let config = config_of(&[&stays]);
+        let prepared = gateway.state.prepare(&config, &[0]).expect("a state");
+        gateway.state.take_up(&config, prepared);
+        gateway.rests().await;
+        drop(gateway.worker.view());
+        assert_eq!(Arc::strong_count(&gone), 1, "nobody has it but this test");
+    });
+}
+
+#[test]
+fn an_upstream_that_is_slow_leaves_room_for_the_sessions_of_others() {
+    run(async {
+        let [slow, other] = [Server::start(0).await, Server::start(0).await];
+        let gateway = Gateway::new(&[&slow, &other]);
+        gateway.give_up(0, MANY).await;
+        gateway.give_up(1, 1).await;
+        other.may_open.add_permits(1);
+        timeout(SOON, other.is_left_by(1)).await.expect("it is closed");
+        let waiting = usize::try_from(gateway.late_answers(0)).expect("a count");
+        assert!((8..MANY).contains(&waiting), "{waiting}");
+        slow.may_open.add_permits(MANY);
+        timeout(SOON, slow.is_left_by(waiting)).await.expect("they are closed");
+        gateway.rests().await;
+        let late = &gateway.upstream(0).series.late_sessions;
+        assert_eq!((late.get(), gateway.late_answers(0)), (waiting as u64, 0));
+    });
+}
+
+#[test]
+fn a_session_is_closed_at_its_replica_though_that_is_out_of_order() {
+    run(async {
+        let server = Server::start(1).await;
+        let gateway = Gateway::new(&[&server]);
+        let opened = gateway.open(0, SOON).await.expect("a session");
+        let upstream = gateway.upstream(0);
+        let replica = Arc::clone(&upstream.replicas.load()[0]);
+        while replica.breaker.0.state() == BreakerState::Closed {
+            replica.note_failure(Pass::Free, RequestFault::Broken);
+        }
+        gateway.worker.client.close_sessions(LeftSession::new(upstream, &opened.named()));
+        timeout(SOON, server.is_left_by(1)).await.expect("it is closed");
+    });
+}
+
+#[test]
+fn a_server_that_lets_no_session_be_closed_is_asked_once_and_is_fit() {
+    run(async {
+        for status in [500, 501, 403, 405, 307, 503] {
+            let server = Server::start(MANY).await;
+            server.end.set(Some(StatusCode::from_u16(status).expect("a status")));
+            let gateway = Gateway::new(&[&server]);
+            gateway.close([0; MANY]).await;
+            gateway.rests().await;
+            assert_eq!(server.left.borrow().len(), MANY, "{status}");
+            let upstream = gateway.upstream(0);
+            let replica = &upstream.replicas.load()[0];
+            assert_eq!(replica.breaker.0.state(), BreakerState::Closed, "{status}");
+            assert!(replica.faults.latest().is_none(), "{status}: {:?}", replica.faults.latest());
+        }
+    });
+}
+
+#[test]
+fn a_server_that_closes_slowly_holds_up_neither_others_nor_the_end() {
+    run(async {
+        let [slow, other] = [Server::start(MANY).await, Server::start(1).await];
+        slow.end.set(None);
+        let gateway = Gateway::new(&[&slow, &other]);
+        gateway.close([0; MANY].into_iter().chain([1])).await;
+        timeout(SOON, other.is_left_by(1)).await.expect("it is closed");
+        gateway.worker.client.host.close();
+        gateway.rests().await;
+    });
+}
