@@ -103,6 +103,22 @@ pub(super) struct FaultyStream {
     read: Pause,
     write: Pause,
     is_over: bool,
+    harm: Rc<ConnectionHarm>,
+}
+
+/// What became of a connection so far.
+#[derive(Debug, Default)]
+pub(super) struct ConnectionHarm {
+    is_cut: Cell<bool>,
+    /// Reads and writes that were late by so much that somebody's patience may have ended.
+    late: Cell<usize>,
+}
+
+impl ConnectionHarm {
+    /// Whether what was said on it may never have arrived, however patient the other side is.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_cut.get() || self.late.get() > 1
+    }
 }
 
 /// What is waited for, and whether it was.
@@ -117,7 +133,12 @@ impl FaultyStream {
         // Else the system waits for as long as a hand takes, which is no time here.
         inner.set_nodelay(true).expect("a TCP connection");
         let (read, write) = (Pause::default(), Pause::default());
-        Self { inner, weather: Rc::clone(weather), place, read, write, is_over: false }
+        let (weather, harm) = (Rc::clone(weather), Rc::default());
+        Self { inner, weather, place, read, write, is_over: false, harm }
+    }
+
+    pub(super) fn harm(&self) -> Rc<ConnectionHarm> {
+        Rc::clone(&self.harm)
     }
 
     /// How many bytes may be moved now, of that many.
@@ -137,12 +158,14 @@ impl FaultyStream {
             Fate::Whole => Poll::Ready(Ok(whole)),
             Fate::Short(count) => Poll::Ready(Ok(count.min(whole))),
             Fate::Late(by) => {
+                self.harm.late.set(self.harm.late.get() + usize::from(by == LATE_BY));
                 let timer = pause.timer.insert(Box::pin(sleep(by)));
                 ready!(timer.as_mut().poll(cx));
                 Poll::Ready(Ok(whole))
             }
             Fate::Last => {
                 self.is_over = true;
+                self.harm.is_cut.set(true);
                 // Half of them are told by a reset, the others by an end.
                 if whole.is_multiple_of(2) {
                     let _ = socket2::SockRef::from(&self.inner).set_linger(Some(Duration::ZERO));

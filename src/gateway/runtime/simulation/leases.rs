@@ -2,17 +2,21 @@
 //! fewer than kinds of clients: each list waits for one, and no server ever has more than it is to have, or one that the
 //! gateway does not know of.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
 use super::world::World;
+use crate::upstream::closing::was_asked_to_forget;
 
 /// How many of them an upstream has at most.
 pub(super) const LIST_SESSIONS_MAX: usize = 2;
 /// Time in which one that makes room for another is closed.
 const CLOSED_WITHIN: Duration = Duration::from_secs(2);
+/// Time in which the gateway has closed one, or knows it, in any weather: answers that are late are waited for.
+const KNOWN_WITHIN: Duration = Duration::from_secs(45);
 
 impl World {
     pub(super) async fn forget(self: Rc<Self>) {
@@ -46,6 +50,28 @@ impl World {
                     if open.len() > LIST_SESSIONS_MAX {
                         self.model.fault(format!("{} has sessions {open:?} for lists", server.name));
                     }
+                }
+            }
+            sleep(CLOSED_WITHIN).await;
+        }
+    }
+
+    /// Looks at all of them, in storms as well. A server has none that the gateway neither keeps nor has asked it to forget,
+    /// though it was told of it. Those that a crash has ended are no more.
+    pub(super) async fn look_for_lost_list_sessions(self: Rc<Self>) {
+        let mut unknown: HashMap<String, Instant> = HashMap::new();
+        while !self.is_over.get() {
+            let before = std::mem::take(&mut unknown);
+            for server in &self.servers {
+                let told = server.told_list_sessions();
+                let lost = |id: &String| !self.state.sessions.holds(id) && !was_asked_to_forget(id);
+                for id in told.into_iter().filter(lost) {
+                    let since = before.get(&id).copied().unwrap_or_else(Instant::now);
+                    if since.elapsed() > KNOWN_WITHIN {
+                        let name = server.name;
+                        self.model.fault(format!("{name} has session {id} for lists, which was forgotten"));
+                    }
+                    unknown.insert(id, since);
                 }
             }
             sleep(CLOSED_WITHIN).await;

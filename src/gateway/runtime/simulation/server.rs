@@ -17,7 +17,7 @@ use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep};
 
 use super::answers::{Answer, EventSender, events, message, plain, refusal, result_of};
-use super::faults::{FaultyStream, Place};
+use super::faults::{ConnectionHarm, FaultyStream, Place};
 use super::model::Model;
 
 const MODERN: &str = "2026-07-28";
@@ -66,6 +66,8 @@ struct ServedSession {
     opened: Instant,
     /// One of the gateway's own that declares capabilities.
     is_for_lists: bool,
+    /// What became of the connection on which it was opened.
+    harm: Rc<ConnectionHarm>,
 }
 
 impl ServedSession {
@@ -140,6 +142,18 @@ impl Server {
         ids.collect()
     }
 
+    /// All of them, but for those of which the gateway may never have heard.
+    pub(super) fn told_list_sessions(&self) -> Vec<String> {
+        let listed = self.replicas.iter().filter(|replica| replica.is_listed.get());
+        let ids = listed.flat_map(|replica| {
+            let state = replica.state.borrow();
+            let told = state.sessions.iter();
+            let told = told.filter(|(_, session)| session.is_for_lists && !session.harm.is_lost());
+            told.map(|(id, _)| id.clone()).collect::<Vec<_>>()
+        });
+        ids.collect()
+    }
+
     /// Connections that are open for no stream.
     pub(super) fn spare_connections(&self) -> usize {
         let counts = self.replicas.iter().map(|replica| {
@@ -209,10 +223,10 @@ impl Server {
         let accepting = spawn_local(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let stream = FaultyStream::new(stream, &server.model.weather, server.place());
-                let serving = Rc::clone(&server);
+                let (serving, harm) = (Rc::clone(&server), stream.harm());
                 let answer = service_fn(move |request| {
-                    let server = Rc::clone(&serving);
-                    async move { server.answer(replica, request).await }
+                    let (server, harm) = (Rc::clone(&serving), Rc::clone(&harm));
+                    async move { server.answer((replica, harm), request).await }
                 });
                 let connection =
                     hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
@@ -260,7 +274,11 @@ impl Server {
         Some((*client, token))
     }
 
-    async fn answer(self: Rc<Self>, replica: usize, request: Request<Incoming>) -> std::io::Result<Answer> {
+    async fn answer(
+        self: Rc<Self>,
+        (replica, harm): (usize, Rc<ConnectionHarm>),
+        request: Request<Incoming>,
+    ) -> std::io::Result<Answer> {
         let (parts, body) = request.into_parts();
         let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
         let (weather, place) = (&self.model.weather, self.place());
@@ -288,7 +306,7 @@ impl Server {
             return Ok(if self.is_modern { self.modern(replica, &message).await } else { refusal(&message) });
         }
         if message["method"] == "initialize" {
-            return Ok(self.initialize(replica, &message));
+            return Ok(self.initialize(replica, harm, &message));
         }
         if !self.replicas[replica].state.borrow().sessions.contains_key(&session) {
             return Ok(plain(StatusCode::NOT_FOUND, "no such session"));
@@ -309,7 +327,7 @@ impl Server {
         })
     }
 
-    fn initialize(&self, replica: usize, message: &Value) -> Answer {
+    fn initialize(&self, replica: usize, harm: Rc<ConnectionHarm>, message: &Value) -> Answer {
         let mut state = self.replicas[replica].state.borrow_mut();
         let session = format!("{}-{replica}-{}", self.name, self.model.token());
         let params = &message["params"];
@@ -319,7 +337,7 @@ impl Server {
         }
         let is_for_lists =
             by == "trunkline" && params["capabilities"].as_object().is_some_and(|all| !all.is_empty());
-        let opened = ServedSession { stream: None, opened: Instant::now(), is_for_lists };
+        let opened = ServedSession { stream: None, opened: Instant::now(), is_for_lists, harm };
         state.sessions.insert(session.clone(), opened);
         if !self.replicas[replica].is_listed.get() {
             // The gateway has yet to hear of that.

@@ -157,6 +157,7 @@ impl World {
             spawn_local(Rc::clone(&self).reload()),
             spawn_local(Rc::clone(&self).forget()),
             spawn_local(Rc::clone(&self).count_list_sessions()),
+            spawn_local(Rc::clone(&self).look_for_lost_list_sessions()),
             spawn_local(Rc::clone(&self).repair()),
         ];
         for _ in 0..STORMS {
