@@ -19,10 +19,10 @@ const ARGUMENTS = [
 ];
 const TIMEOUT_MS = 20_000;
 
-export function launch() {
+export function launch(further = []) {
   return chromium.launch({
     executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
-    args: ARGUMENTS.map((name) => `--${name}`),
+    args: [...ARGUMENTS, ...further].map((name) => `--${name}`),
   });
 }
 

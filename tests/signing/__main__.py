@@ -22,6 +22,7 @@ sys.path.insert(0, str(HERE.parent / "interop"))  # the everything server's fixt
 
 from interop.cases import add, run  # noqa: E402
 from interop.topology import everything_server  # noqa: E402
+from ports import free_port  # noqa: E402
 from signing import clients, providers, site, test_authlib, test_providers, test_sdks, test_suite  # noqa: E402
 
 PAGES_TIMEOUT_S = 240
@@ -41,7 +42,8 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is running is stopped, too
     with everything_server("everything") as server:
         everything = server.ready[1]
-        counts = [judge_sdks(options, everything), judge_providers(options, everything)]
+        judges = (judge_sdks, judge_pages_over_tls, judge_providers)
+        counts = [judge(options, everything) for judge in judges]
     passed, failed = (sum(column) for column in zip(*counts, strict=True))
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
@@ -53,23 +55,39 @@ def judge_sdks(options, everything):
     with site.running(options.binary, options.provider, everything) as (place, provider):
         counts = run(chosen(client_tests(place, provider, known, options), options.words))
         if not options.words or "pages" in options.words:
-            judged = run_pages(options.npm, place, provider)
+            judged = run_pages(options.npm, place, provider, "pages.test.mjs")
             counts = tuple(map(sum, zip(counts, judged, strict=True)))
         if counts[1]:
             print(place.log())
     return counts
 
 
-def run_pages(npm, place, provider):
-    """The tests of the pages in a browser: how many passed and how many failed."""
+def judge_pages_over_tls(options, everything):
+    """With a gateway that has a certificate, and an app with a site of its own."""
+    if options.words and "pages" not in options.words:
+        return 0, 0
+    port = free_port()
+    keys = f'redirects = ["https://{site.APP_HOST}:{port}"]'
+    with site.running(options.binary, options.provider, everything, keys, has_tls=True) as (place, provider):
+        more = {"APP_HOST": site.APP_HOST, "APP_PORT": str(port), "TLS_DIRECTORY": str(place.directory)}
+        more["NODE_EXTRA_CA_CERTS"] = str(place.directory / "cert.pem")
+        counts = run_pages(options.npm, place, provider, "pages_tls.test.mjs", more)
+        if counts[1]:
+            print(place.log())
+    return counts
+
+
+def run_pages(npm, place, provider, tests, more=None):
+    """Tests of the pages in a browser: how many passed and how many failed."""
     environment = {
         "NPM_DIRECTORY": str(npm.resolve()),
         "CHROMIUM": shutil.which("chromium") or "chromium",
         "GATEWAY": place.url,
         "PROVIDER": provider.issuer,
         "NO_COLOR": "1",
+        **(more or {}),
     }
-    command = ["node", "--test", "--test-force-exit", "--test-timeout=60000", "--test-reporter=spec", str(HERE / "pages.test.mjs")]
+    command = ["node", "--test", "--test-force-exit", "--test-reporter=spec", str(HERE / tests)]
     with subprocess.Popen(
         command,
         env={**os.environ, **environment},

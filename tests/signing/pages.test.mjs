@@ -2,60 +2,18 @@
 import { after, afterEach, before, test } from 'node:test';
 import assert from 'node:assert/strict';
 
-import { barriers, headline, launch, overflow } from '../page/browser.mjs';
-import { App, GATEWAY, PROVIDER, Stranger, visitsOfProvider } from './app.mjs';
+import { barriers, overflow } from '../page/browser.mjs';
+import { GATEWAY, PROVIDER, visitsOfProvider } from './app.mjs';
+import { BACK, People, allow, consent, goThrough, headlineOf, signIn, tab } from './people.mjs';
 
-const TIMEOUT_MS = 20_000;
-const BACK = /^Back in the app$/;
+const people = new People();
+before(() => people.open());
+after(() => people.close());
+afterEach(() => people.leave());
 
-let browser;
-const opened = [];
-before(async () => {
-  browser = await launch();
-});
-after(() => browser?.close());
-afterEach(async () => {
-  for (const each of opened.splice(0)) await each.close();
-});
-
-const keep = (each) => {
-  opened.push(each);
-  return each;
-};
-const app = async (...named) => keep(await App.open(...named));
-const stranger = async (html) => keep(await Stranger.open(html));
-
-/** A browser of a person; `wrong` collects what no page of the gateway may do. */
-async function person(options = {}) {
-  const context = keep(await browser.newContext(options));
-  context.setDefaultTimeout(TIMEOUT_MS);
-  context.wrong = [];
-  return context;
-}
-
-async function tab(context, url) {
-  const page = await context.newPage();
-  page.on('console', (message) => context.wrong.push(message.text()));
-  page.on('pageerror', (error) => context.wrong.push(error.message));
-  if (url) await page.goto(url);
-  return page;
-}
-
-const allow = (page) => page.getByRole('button', { name: /^Allow/ }).click();
-const signIn = (page, user = 'Alice') => page.getByRole('button', { name: new RegExp(user) }).click();
-const consent = (page) => headline(page, /Desk|Other/);
-
-/** The whole way in a tab that shows the page of consent. */
-async function goThrough(page, user) {
-  await allow(page);
-  await page.waitForURL(`${PROVIDER}/**`);
-  await signIn(page, user);
-  await headlineOf(page, BACK);
-}
-
-async function headlineOf(page, pattern) {
-  await page.waitForFunction((text) => new RegExp(text).test(document.querySelector('h1')?.innerText), pattern.source);
-}
+const app = (...named) => people.app(...named);
+const person = (options) => people.person(options);
+const stranger = (html) => people.stranger(html);
 
 for (const options of [{}, { javaScriptEnabled: false }]) {
   const how = options.javaScriptEnabled === false ? 'without scripts' : 'as browsers come';
@@ -72,7 +30,7 @@ for (const options of [{}, { javaScriptEnabled: false }]) {
     await signIn(page);
     await page.waitForURL(`${desk.redirect}**`);
     assert.equal(desk.came.length, 1);
-    assert.equal((await desk.exchange()).status, 200);
+    assert.equal(await desk.exchange(), 200);
     assert.deepEqual(context.wrong, []);
   });
 }
@@ -156,10 +114,10 @@ test('a page that was answered twice gives one good code, and back and again ano
   await page.waitForURL(`${PROVIDER}/**`);
   await signIn(page);
   await headlineOf(page, BACK);
-  assert.equal((await desk.exchange()).status, 200);
+  assert.equal(await desk.exchange(), 200);
   while (!page.url().startsWith(`${GATEWAY}/authorize`)) await page.goBack();
   await goThrough(page);
-  assert.equal((await desk.exchange(-1)).status, 200, 'the same request once more');
+  assert.equal(await desk.exchange(-1), 200, 'the same request once more');
 });
 
 test('two tabs at once each end in their own app', async () => {
@@ -177,7 +135,7 @@ test('two tabs at once each end in their own app', async () => {
   }
   for (const each of [desk, other]) {
     assert.equal(each.came.length, 1);
-    assert.equal((await each.exchange()).status, 200);
+    assert.equal(await each.exchange(), 200);
   }
 });
 
@@ -198,7 +156,7 @@ test('what a browser fetches or renders ahead signs nobody in', async () => {
   await page.getByRole('link').click();
   await consent(page);
   await goThrough(page);
-  assert.equal((await desk.exchange()).status, 200);
+  assert.equal(await desk.exchange(), 200);
 });
 
 /** The first address like this that the tab is sent to, and does not reach. */
@@ -240,5 +198,5 @@ test('an app on the computer is asked about each time, whoever signs in', async 
   await page.goto(desk.visit());
   await consent(page);
   await goThrough(page, 'Bob');
-  assert.equal((await desk.exchange(-1)).status, 200);
+  assert.equal(await desk.exchange(-1), 200);
 });

@@ -9,7 +9,7 @@ import subprocess
 from interop.process import Process
 from joserfc.jwk import ECKey
 from ports import free_port
-from signing.site import CLIENT, SECRET, SECRET_IN_FILE, Site, callback
+from signing.site import CLIENT, SECRET, SECRET_IN_FILE, Site, callback, origin_of
 
 PROGRAM = pathlib.Path(__file__).with_name("oidc_provider.mjs")
 KEY_FILE = "provider-key.pem"
@@ -32,7 +32,7 @@ class Profile:
         """What the provider knows of the gateway."""
         known = {
             "client_id": CLIENT,
-            "redirect_uris": [callback(port)],
+            "redirect_uris": [callback(origin_of(port))],
             "grant_types": ["authorization_code", *(["refresh_token"] if "offline_access" in self.scopes else [])],
             "response_types": ["code"],
             "token_endpoint_auth_method": self.method,

@@ -30,12 +30,20 @@ DOCUMENT_REDIRECTS = ["http://localhost/callback", "http://127.0.0.1/callback"]
 SCOPES = '{ "mcp:read" = ["*"], "mcp:write" = ["ops"] }'
 #: `open_tool` is for all who sign in, `guarded_tool` for those with the scope `mcp:write`.
 OPEN_TOOL, GUARDED_TOOL = "whoami", "test_simple_text"
+TLS = """
+[listener.tls]
+certificates = [{{ chain = "{directory}/cert.pem", key = {{ file = "{directory}/key.pem" }} }}]
+"""
+#: Hosts of the gateway with TLS and of an app, which a browser is told to find on this machine.
+HOST, APP_HOST = "gateway.example", "apps.example"
 SECRET_IN_FILE = 'client_secret = { file = "DIRECTORY/secret" }'
 CONFIGURATION = """
 state_directory = "{directory}/state"
 
 [listener]
 address = "127.0.0.1:{port}"
+
+{tls}
 
 [admin]
 address = "127.0.0.1:0"
@@ -93,11 +101,12 @@ tools = ["{guarded_tool}"]
 
 
 class Site:
-    """A gateway with sign-in; `keys` are further lines of `[sign_in]`, where `DIRECTORY` is the folder of its files."""
+    """A gateway with sign-in; `keys` are further lines of `[sign_in]`, where `DIRECTORY` is the folder of its files. With TLS it is
+    at `HOST`, and its certificate is for `APP_HOST`, too."""
 
-    def __init__(self, binary, issuer, everything, port, keys=SECRET_IN_FILE):
-        self.binary, self.port = binary, port
-        self.url = f"http://127.0.0.1:{port}"
+    def __init__(self, binary, issuer, everything, port, keys=SECRET_IN_FILE, has_tls=False):
+        self.binary = binary
+        self.url = origin_of(port, has_tls)
         self.logs = []
         self._folder = tempfile.TemporaryDirectory(prefix="trunkline-signing-")
         self.directory = pathlib.Path(self._folder.name)
@@ -111,7 +120,10 @@ class Site:
         with_key = {"client_id": DOCUMENT_WITH_KEY, "token_endpoint_auth_method": "private_key_jwt", "jwks": shown}
         for name, own in (("document", open_one), ("document-with-key", with_key)):
             (self.directory / f"{name}.json").write_text(json.dumps(document | own))
-        told = {"directory": self.directory, "port": port, "issuer": issuer, "url": self.url, "everything": everything}
+        if has_tls:
+            make_certificate(self.directory)
+        tls = TLS.format(directory=self.directory) if has_tls else ""
+        told = {"directory": self.directory, "tls": tls, "port": port, "issuer": issuer, "url": self.url, "everything": everything}
         told |= {"client": CLIENT, "scopes": SCOPES, "configured": CONFIGURED}
         told |= {"open_tool": OPEN_TOOL, "guarded_tool": GUARDED_TOOL, "keys": keys.replace("DIRECTORY", str(self.directory))}
         self.configuration = self.directory / "trunkline.toml"
@@ -169,8 +181,8 @@ class Site:
 class DemoProvider:
     """The provider of the demo, which can be told to fail."""
 
-    def __init__(self, program, port):
-        settings = {"client_id": CLIENT, "client_secret": SECRET, "redirect_uris": [callback(port)]}
+    def __init__(self, program, origin):
+        settings = {"client_id": CLIENT, "client_secret": SECRET, "redirect_uris": [callback(origin)]}
         # It ends with its standard input.
         command = [program, json.dumps(settings)]
         self.process = Process("provider", command, ready=r"^listening (\S+)", stdin=subprocess.PIPE)
@@ -194,13 +206,27 @@ def document_key():
     return ECKey.generate_key("P-256", auto_kid=True)
 
 
-def callback(port):
-    return f"http://127.0.0.1:{port}/sign-in/callback"
+def make_certificate(directory):
+    names = ",".join(f"DNS:{host}" for host in (HOST, APP_HOST))
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    command += ["-subj", f"/CN={HOST}", "-addext", f"subjectAltName={names}"]
+    command += ["-keyout", directory / "key.pem", "-out", directory / "cert.pem"]
+    subprocess.run(command, check=True, capture_output=True, timeout=30)
+
+
+def origin_of(port, has_tls=False):
+    """Where browsers and clients find a gateway."""
+    return f"https://{HOST}:{port}" if has_tls else f"http://127.0.0.1:{port}"
+
+
+def callback(origin):
+    return f"{origin}/sign-in/callback"
 
 
 @contextlib.contextmanager
-def running(binary, program, everything):
+def running(binary, program, everything, keys="", has_tls=False):
     """A gateway with the provider of the demo; yields both."""
     port = free_port()
-    with DemoProvider(program, port) as provider, Site(binary, provider.issuer, everything, port) as site:
-        yield site, provider
+    with DemoProvider(program, origin_of(port, has_tls)) as provider:
+        with Site(binary, provider.issuer, everything, port, f"{SECRET_IN_FILE}\n{keys}", has_tls) as site:
+            yield site, provider
