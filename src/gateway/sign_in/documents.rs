@@ -158,14 +158,23 @@ impl SignInDesk {
         let choose = public_address::chosen;
         let fetching =
             self.fetcher.fetch_chosen(request, tls, choose, bytes_max, deadline, Arc::clone(&place));
-        let answer = fetching.await.map_err(|error| match error {
-            HttpError::Address => refused("its host is not a public one".to_owned()),
-            error => passing(&error.to_string()),
+        let answer = fetching.await.map_err(|error| {
+            tracing::info!(target: "audit", url, %error, "what a client refers to cannot be fetched");
+            told(&error)
         })?;
         if answer.status() != StatusCode::OK {
             return Err(passing(&format!("its server answered {}", answer.status().as_u16())));
         }
         Ok(answer)
+    }
+}
+
+/// What strangers are told. They learn nothing of names and networks as they are seen from here: whether a name stands for an
+/// address of our own is no different from one that does not exist.
+fn told(error: &HttpError) -> DocumentError {
+    match error {
+        HttpError::TooLarge | HttpError::Malformed | HttpError::TimedOut => passing(&error.to_string()),
+        _ => passing("it cannot be fetched"),
     }
 }
 
@@ -186,4 +195,19 @@ fn passing(why: &str) -> DocumentError {
 
 fn refused(why: String) -> DocumentError {
     DocumentError { why: why.into(), is_passing: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_learn_nothing_of_names_and_networks_from_a_failed_fetch() {
+        let unreachable = HttpError::Unreachable("no address for printer.example.com".to_owned());
+        for error in [HttpError::Address, unreachable, HttpError::ConnectTimedOut(Duration::from_secs(5))] {
+            let told = told(&error);
+            assert_eq!((&*told.why, told.is_passing), ("it cannot be fetched", true), "{error}");
+        }
+        assert_eq!(&*told(&HttpError::TooLarge).why, "the reply is larger than is accepted");
+    }
 }
