@@ -28,6 +28,7 @@ LINES = [
     # This test is part of it.
     (r"tests/run( --all| --cold| --long --only \S+ --minutes \d+)?", r'test -x "$REPOSITORY/tests/run"'),
     (r"python3 -m (booted|fleet) .*", r'(cd "$REPOSITORY/tests" && python3 -m \1 --help > /dev/null)'),
+    (r"\S+/venv/bin/python -m (signing) .*", r'(cd "$REPOSITORY/tests" && "$PYTHON" -m \1 --help > /dev/null)'),
     (r"cargo test --test daemon (\w+)::(\w+)", r'ls "$REPOSITORY/tests/\1/"\2*'),
     (r"cargo test -p trunkline-(\w+) \w+", r'test -d "$REPOSITORY/src/\1"'),
     # Images are built, run, called and stopped by tests/deployment.

@@ -61,15 +61,17 @@ class Form:
 
 
 class Person:
-    """Somebody with an account at the provider; `answer` is what they say to the gateway's question."""
+    """Somebody with an account at the provider; `answer` is what they say to the gateway's question, and `meanwhile` is called
+    before they see a page."""
 
-    def __init__(self, user, answer="allow"):
-        self.user, self.answer = user, answer
+    def __init__(self, user, answer="allow", meanwhile=lambda: None):
+        self.user, self.answer, self.meanwhile = user, answer, meanwhile
         self.cookies = {}
         self.seen = []
 
     def visit(self, url, client):
         """Goes where a client sends the browser, until the browser is sent back there. Returns that address."""
+        self.meanwhile()
         page = self.open(url)
         for _ in range(PAGES_MAX):
             self.seen.append(page)
@@ -77,10 +79,12 @@ class Person:
             document = page.document()
             if following or document.moves_to:
                 target = urllib.parse.urljoin(page.url, following or document.moves_to)
+                self.meanwhile()
                 if target.startswith(client):
                     return target
                 page = self.open(target)
             elif document.form:
+                self.meanwhile()
                 page = self.send(page, document.form)
             else:
                 break

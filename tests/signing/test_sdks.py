@@ -14,6 +14,8 @@ from signing.site import GUARDED_TOOL, OPEN_TOOL
 #: What `OPEN_TOOL` and `GUARDED_TOOL` answer.
 OPEN_ANSWER = "everything"
 GUARDED_ANSWER = "This is a simple text response for testing."
+#: A question, a page that moves on, the provider's form and the way back, at least.
+PAGES = 4
 #: Where clients would listen; the browser of these tests does not go there.
 CLIENT_PORT = 3118
 
@@ -72,6 +74,19 @@ class Ends(SdkCase):
         again = self.client()
         self.assertEqual(again.call(OPEN_TOOL), OPEN_ANSWER)
         self.assertEqual(again.visits, 0 if self.sdk.refreshes_at_401 else 1)
+
+    def test_signs_in_though_the_gateway_is_killed_before_each_page(self):
+        killed = []
+
+        def kill():
+            self.place.kill()
+            killed.append(1)
+
+        client = self.client()
+        client.person.meanwhile = kill
+        self.assertEqual(client.call(OPEN_TOOL), OPEN_ANSWER)
+        self.assertEqual(client.visits, 1)
+        self.assertGreater(len(killed), PAGES)
 
     def test_steps_up_for_a_scope_that_a_tool_needs(self):
         client = self.client()
