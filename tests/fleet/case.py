@@ -11,11 +11,13 @@ CALLS = 20
 
 class Case(unittest.TestCase):
     binary = None
+    #: The program of a provider of sign-ins, where one is wanted.
+    provider = None
     replicas = 2
     limit = LIMIT
 
     def setUp(self):
-        self.site = self.enterContext(Site(self.binary, self.replicas, self.limit))
+        self.site = self.enterContext(Site(self.binary, self.replicas, self.limit, self.provider))
 
     def run(self, result=None):
         before = len(result.failures) + len(result.errors)

@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 
+from fleet import sign_in
 from fleet.server import Server
 from interop.process import Process
 from ports import free_port
@@ -49,18 +50,22 @@ endpoints = ["/limited"]
 [[endpoint]]
 path = "/mcp"
 upstreams = ["sessions"]
+auth = []
 
 [[endpoint]]
 path = "/modern"
 upstreams = ["modern"]
+auth = []
 
 [[endpoint]]
 path = "/limited"
 upstreams = ["modern"]
+auth = []
 
 [[endpoint]]
 path = "/pinned"
 upstreams = ["pinned"]
+auth = []
 
 [upstream.sessions]
 url = "http://{server}/mcp"
@@ -75,6 +80,7 @@ url = "http://{server}/mcp"
 eras = ["modern"]
 pins = "quarantine"
 pins_age_max = "1s"
+{more}
 """
 
 
@@ -109,24 +115,32 @@ class Gateway:
 
 
 class Redis:
-    """A server without data that can be stopped and started again where it was."""
+    """A server that can be stopped and started again where it was: without data, unless it keeps a log."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, keeps=False):
         self.port = free_port()
         self._directory = directory
+        self._log = "yes" if keeps else "no"
         self._child = None
 
     def start(self):
-        options = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", self._directory]
+        options = ["--bind", "127.0.0.1", "--save", "", "--appendonly", self._log, "--dir", self._directory]
         command = ["redis-server", "--port", str(self.port), *options]
         self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        wait_for("redis-server listens", lambda: listens(self.port))
+        wait_for("redis-server answers", lambda: self._answer("PING") == b"+PONG\r\n")
 
     def has_pins(self):
+        return self._answer("KEYS trunkline:pins:*") == b"*1\r\n"
+
+    def empty(self):
+        assert self._answer("FLUSHALL") == b"+OK\r\n"
+
+    def _answer(self, command):
+        """The first line of it."""
         with socket.create_connection(("127.0.0.1", self.port)) as stream, stream.makefile("rwb") as lines:
-            lines.write(b"KEYS trunkline:pins:*\r\n")
+            lines.write(f"{command}\r\n".encode())
             lines.flush()
-            return lines.readline() == b"*1\r\n"
+            return lines.readline()
 
     def stop(self):
         if self._child:
@@ -138,10 +152,12 @@ class Redis:
 class Site:
     """`with Site(binary) as site:` – everything runs, and HAProxy gives calls to all gateways."""
 
-    def __init__(self, binary, replicas=2, limit=LIMIT):
+    def __init__(self, binary, replicas=2, limit=LIMIT, provider=None):
         self._binary = binary
         self._names = NAMES[:replicas]
         self._limit = limit
+        self._provider = provider
+        self.port = free_port()
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
@@ -150,16 +166,16 @@ class Site:
             key.touch(mode=0o600)
             key.write_text("7" * 64)
             self.server = stack.enter_context(Server())
-            self.redis = Redis(directory)
+            self.redis = Redis(directory, keeps=bool(self._provider))
             stack.callback(self.redis.stop)
             self.redis.start()
             values = {"redis_port": self.redis.port, "server": self.server.address}
-            values |= {"replicas": len(self._names), "limit": self._limit}
+            more = stack.enter_context(sign_in.section(self._provider, directory, self.port)) if self._provider else ""
+            values |= {"replicas": len(self._names), "limit": self._limit, "more": more}
             self.gateways = [Gateway(name, self._binary, directory, **values) for name in self._names]
             for gateway in self.gateways:
                 stack.callback(gateway.stop)
                 gateway.start()
-            self.port = free_port()
             stack.enter_context(self._haproxy(directory))
             self._stack = stack.pop_all()
         return self

@@ -112,8 +112,9 @@ def steps(cache, target, everything):
         return Step(f"page, {build}", command, 450, count_reported, python, ("tools", "npm packages", build))
 
     def fleet(build, binary, *more):
-        command = [sys.executable, "-m", "fleet", "--binary", binary, *more]
-        return Step(f"fleet, {build}", command, 450, count_reported, python, ("tools", build))
+        provider = target / "debug" / "examples" / "provider"
+        command = [sys.executable, "-m", "fleet", "--binary", binary, "--provider", provider, *more]
+        return Step(f"fleet, {build}", command, 450, count_reported, python, ("tools", "debug build", build))
 
     def proxies(build, binary):
         command = [sys.executable, "-m", "proxies", "--binary", binary]
