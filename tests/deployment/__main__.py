@@ -32,7 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 CONTAINER = ROOT / "deploy" / "container"
 RULES = KUBERNETES / "monitoring" / "prometheusrule.yaml"
-OVERLAYS = ("single", "replicas", "children")
+OVERLAYS = ("single", "replicas", "children", "sign-in")
 #: The Kubernetes whose schemas count.
 KUBERNETES_VERSION = "1.37"
 #: Kinds that the Prometheus Operator brings, which those schemas do not have.
@@ -265,6 +265,32 @@ class Deployment(unittest.TestCase):
         (config,) = [each for each in objects if each["kind"] == "ConfigMap"]
         upstreams = [one for text in config["data"].values() for one in tomllib.loads(text).get("upstream", {}).values()]
         self.assertTrue(any("command" in upstream for upstream in upstreams))
+
+    def test_the_redis_of_sign_ins_keeps_what_it_is_told(self):
+        objects = rendered(KUBERNETES / "overlays" / "sign-in")
+        arguments = {
+            overlay: self.redis_arguments(rendered(KUBERNETES / "overlays" / overlay)) for overlay in ("replicas", "sign-in")
+        }
+        ours = arguments["sign-in"]
+        self.assertEqual((ours["--appendonly"], ours["--appendfsync"], ours["--maxmemory-policy"]), ("yes", "always", "noeviction"))
+        changed = {"--appendfsync", "--maxmemory-policy"}
+        rest = [{key: value for key, value in each.items() if key not in changed} for each in arguments.values()]
+        self.assertEqual(*rest, "all else is as in `replicas`")
+        pod = deployment(objects)["spec"]["template"]["spec"]
+        (secret,) = [each["secret"]["secretName"] for each in pod["volumes"] if each["name"] == "sign-in"]
+        text = (ROOT / "docs" / "deploy" / "kubernetes.md").read_text()
+        (made,) = [line for block in blocks.of_markdown(text) for line in block.text.splitlines() if f"generic {secret} " in line]
+        (config,) = [each for each in objects if each["kind"] == "ConfigMap"]
+        sign_in = tomllib.loads(config["data"]["sign_in.part.toml"])["sign_in"]
+        (place,) = [each["mountPath"] for each in pod["containers"][0]["volumeMounts"] if each["name"] == "sign-in"]
+        for key in ("key", "client_secret"):
+            directory, _, file = sign_in[key]["file"].rpartition("/")
+            self.assertEqual(directory, place)
+            self.assertIn(f"--from-file={file}", made.split())
+
+    def redis_arguments(self, objects):
+        (container,) = named(objects, "Deployment", "trunkline-redis")["spec"]["template"]["spec"]["containers"]
+        return dict(zip(container["args"][::2], container["args"][1::2], strict=True))
 
     def test_yaml_of_the_documents_can_be_read(self):
         shown = [
