@@ -184,7 +184,7 @@ impl RedisRecords {
         match Some(record.until_s()).filter(|until_s| *until_s < END_S_MAX) {
             // By the time that is left: the clock of Redis may be another.
             Some(end_s) => {
-                arguments.extend([text(end_s), text(end_s.saturating_sub(now_s).saturating_add(1))])
+                arguments.extend([text(end_s), text(end_s.saturating_sub(now_s).saturating_add(1))]);
             }
             None => arguments.extend([none(), none()]),
         }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::browser::moves_on;
-use super::place::{ENDPOINT, asking, authorize, code_of, code_parameters};
+use super::place::{asking, authorize, code_of, code_parameters};
 use super::{AskedTokens, Browser, Place, REDIRECT, Settings, Tokens, URL, form, post_form};
 use crate::harness::{Folder, Redis, Response, eventually, write_secret};
 

@@ -33,18 +33,18 @@ impl Place {
     }
 }
 
-fn told(error: RecordsError) -> StoreError {
+fn told(error: &RecordsError) -> StoreError {
     StoreError::Io(error.to_string())
 }
 
 impl store::cases::Records for Place {
     async fn read(&self, name: Name, now_s: u64) -> Result<Option<Record>, StoreError> {
-        let found = self.records.read(&name).await.map_err(told)?;
+        let found = self.records.read(&name).await.map_err(|error| told(&error))?;
         Ok(found.filter(|record| record.exists(now_s)))
     }
 
     async fn commit(&self, changes: Changes, now_s: u64) -> Result<Outcome, StoreError> {
-        self.records.commit(changes, now_s).await.map_err(told)
+        self.records.commit(changes, now_s).await.map_err(|error| told(&error))
     }
 
     async fn list(
@@ -55,7 +55,7 @@ impl store::cases::Records for Place {
         now_s: u64,
     ) -> Result<Page, StoreError> {
         let (kind, _) = prefix.split_once('/').expect("a kind");
-        let page = self.records.names(kind, after.as_ref(), count_max).await.map_err(told)?;
+        let page = self.records.names(kind, after.as_ref(), count_max).await.map_err(|error| told(&error))?;
         let mut records = Vec::new();
         for name in page.names.into_iter().filter(|name| name.as_str().starts_with(prefix)) {
             records.extend(self.read(name.clone(), now_s).await?.map(|record| (name, record)));
