@@ -302,7 +302,10 @@ mod tests {
         assert_eq!(judge(""), Err(AuthorizeFault::Client(ClientFault::Unknown)));
         for (uri, expected) in [
             (None, RedirectFault::Missing),
-            (Some("https%3A%2F%2Fevil.example%2F"), RedirectFault::NotRegistered),
+            (
+                Some("https%3A%2F%2Fevil.example%2F"),
+                RedirectFault::NotAllowed { line: "https://evil.example".to_owned() },
+            ),
             (Some("https%3A%2F%2Fclaude.ai%2Fcb%2F"), RedirectFault::NotRegistered),
         ] {
             let query = with("redirect_uri", uri).replace("response_type=code", "response_type=x");
