@@ -10,6 +10,7 @@
 //! | `kinds.rs` | the kinds of records |
 //! | `news.rs` | what happened to grants while tokens of theirs are good |
 //! | `news_records.rs` | the same as it is kept, and told to other gateways |
+//! | `opening.rs` | turns of one person's sign-ins |
 //! | `fleet.rs` | what several gateways have to agree on |
 //! | `health.rs`, `standing.rs` | how the store and the provider do, and what operators see of it |
 //!
@@ -22,6 +23,7 @@ mod health;
 mod kinds;
 pub(crate) mod news;
 mod news_records;
+mod opening;
 mod records;
 mod records_answer;
 mod redis_records;
@@ -44,6 +46,7 @@ use store::{Change, Changes, Expected, Limits, Name, NewRecord, Outcome, Record,
 use self::health::{SignInHealth, grows};
 use self::kinds::{ACCOUNT, NEWS, ONCE, TURN};
 use self::news::GrantNews;
+use self::opening::OpeningTurns;
 use self::records::Records;
 use self::records_answer::RecordsError;
 use self::redis_records::RedisRecords;
@@ -77,6 +80,7 @@ pub(crate) struct Grants {
     health: SignInHealth,
     /// `None`: there is no `[sign_in]` now.
     seals: ArcSwapOption<Seals>,
+    opening: OpeningTurns,
     /// The way to other replicas.
     shared: Option<Arc<Redis>>,
     pub(crate) news: Arc<GrantNews>,
@@ -175,6 +179,7 @@ impl Grants {
             folder: config.state_directory.clone(),
             health: SignInHealth::default(),
             seals: ArcSwapOption::empty(),
+            opening: OpeningTurns::default(),
             shared,
             news,
             is_behind: true.into(),
@@ -221,8 +226,14 @@ impl Grants {
     ) -> Result<Option<AccountRecord>, GrantsError> {
         let name = account.fingerprint().record_name(ACCOUNT);
         let grants_max = grants_max.clamp(1, GRANTS_MAX);
+        let _turn = self.opening.of(account.fingerprint()).await;
         for _ in 0..ATTEMPTS_MAX {
-            let before: Option<Held<AccountRecord>> = self.read(&name).await?;
+            // One look: what others make after it is a conflict, and is not taken for a record whose key is gone.
+            let found = self.records.read(&name_of(&name)?).await?;
+            let before: Option<Held<AccountRecord>> = match &found {
+                Some(record) => self.held(&name, record).await?,
+                None => None,
+            };
             let mut next = account.clone();
             // Some providers give a refresh token at the first consent alone.
             if next.refresh_token.is_none() {
@@ -249,9 +260,7 @@ impl Grants {
             next.grants.push(grant.id);
             let ends_s = living.iter().map(|grant| grant.ends_s).fold(grant.ends_s, u64::max);
             let mut change = self.account_change(&name, before.as_ref(), &next, account_until_s(ends_s))?;
-            if before.is_none()
-                && let Some(unreadable) = self.records.read(&change.name).await?
-            {
+            if let (None, Some(unreadable)) = (&before, &found) {
                 // Its key is gone: the person signs in again.
                 change.expected = Expected::Generation(unreadable.generation);
             }
@@ -475,8 +484,13 @@ impl Grants {
     /// Reads and opens a record.
     async fn read<S: Sealable>(&self, name: &str) -> Result<Option<Held<S>>, GrantsError> {
         let Some(record) = self.records.read(&name_of(name)?).await? else { return Ok(None) };
-        let Record { generation, until_s, .. } = record;
-        Ok(self.opened(name, &record).await?.map(|value| Held { value, generation, until_s }))
+        self.held(name, &record).await
+    }
+
+    /// A record that was read, opened.
+    async fn held<S: Sealable>(&self, name: &str, record: &Record) -> Result<Option<Held<S>>, GrantsError> {
+        let Record { generation, until_s, .. } = *record;
+        Ok(self.opened(name, record).await?.map(|value| Held { value, generation, until_s }))
     }
 
     /// The value of a record. One that does not open has none: its key is gone, or it is not ours. It is an error where another

@@ -46,12 +46,15 @@ fn grant(number: u8) -> GrantRecord {
 impl Kept {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let limits = Limits { records_max: 10_000, file_bytes_max: FILE_BYTES_MAX, queue_max: QUEUE_MAX };
+        let limits = Limits { records_max: 10_000, file_bytes_max: 4 << 30, queue_max: QUEUE_MAX };
         let file = Store::open(&folder.path().join(STORE_FILE), now_s(), limits).expect("a store");
         let seals = Seals::ephemeral(&[7; 32]).expect("keys");
         let grants = Grants {
             records: Records::File(file),
+            folder: None,
+            health: SignInHealth::default(),
             seals: ArcSwapOption::from_pointee(seals),
+            opening: OpeningTurns::default(),
             shared: None,
             news: Arc::default(),
             is_behind: false.into(),
@@ -76,6 +79,15 @@ impl Kept {
         let Records::File(file) = &self.grants.records else { return 0 };
         file.sizes().commits
     }
+}
+
+#[tokio::test]
+async fn sign_ins_of_one_person_at_once_are_all_kept() {
+    const AT_ONCE: u8 = 32;
+    let kept = Kept::new();
+    let opening = (0..AT_ONCE).map(|number| kept.open(number..number + 1));
+    futures_util::future::join_all(opening).await;
+    assert_eq!(kept.account().await.expect("an account").grants.len(), usize::from(AT_ONCE));
 }
 
 #[tokio::test]

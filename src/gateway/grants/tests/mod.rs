@@ -130,7 +130,10 @@ async fn gateway(server: &RedisServer, socket: &std::path::Path, keys: &str, lis
         .await;
     let grants = Arc::new(Grants {
         records: Records::Redis(RedisRecords::new(Arc::clone(&redis), &[ACCOUNT], NEWS)),
+        folder: None,
+        health: SignInHealth::default(),
         seals: ArcSwapOption::from_pointee(seals(keys)),
+        opening: OpeningTurns::default(),
         shared: Some(redis),
         news: Arc::default(),
         is_behind: true.into(),
