@@ -3,14 +3,17 @@
 mod configuration;
 mod http1;
 mod json;
+mod provider;
 mod proxy_header;
 mod replies;
+mod seals;
+mod sign_in;
 mod splices;
 mod sse;
 mod tokens;
 
 /// Each target by its name.
-pub const ALL: [(&str, fn(&[u8])); 13] = [
+pub const ALL: [(&str, fn(&[u8])); 16] = [
     ("envelope", json::envelope),
     ("arguments", json::arguments),
     ("splices", splices::splices),
@@ -24,6 +27,9 @@ pub const ALL: [(&str, fn(&[u8])); 13] = [
     ("task_id", tokens::task_id),
     ("request_state", tokens::request_state),
     ("jwt", tokens::jwt),
+    ("sign_in", sign_in::requests),
+    ("provider", provider::documents),
+    ("seals", seals::sealed),
 ];
 
 /// The sizes of pieces that the first bytes of an input stand for, and the rest of it.
