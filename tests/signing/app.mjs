@@ -8,7 +8,7 @@ import * as http from 'node:http';
 import * as https from 'node:https';
 
 export const { GATEWAY, PROVIDER, APP_HOST, APP_PORT, TLS_DIRECTORY } = process.env;
-const ENDPOINT = `${GATEWAY}/mcp`;
+export const ENDPOINT = `${GATEWAY}/mcp`;
 const HAS_TLS = GATEWAY.startsWith('https:');
 
 const form = (parameters) => String(new URLSearchParams(parameters));

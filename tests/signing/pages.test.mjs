@@ -3,7 +3,7 @@ import { after, afterEach, before, test } from 'node:test';
 import assert from 'node:assert/strict';
 
 import { barriers, overflow } from '../page/browser.mjs';
-import { GATEWAY, PROVIDER, visitsOfProvider } from './app.mjs';
+import { ENDPOINT, GATEWAY, PROVIDER, visitsOfProvider } from './app.mjs';
 import { BACK, People, allow, consent, goThrough, headlineOf, signIn, tab } from './people.mjs';
 
 const people = new People();
@@ -70,6 +70,46 @@ test('by keyboard alone', async () => {
   }
   await page.keyboard.press('Enter');
   await page.waitForURL(`${PROVIDER}/**`);
+});
+
+/** What a client can do that is a page itself, and so is bound by what answers allow (CORS). Runs in the browser. */
+async function asPage({ endpoint, gateway }) {
+  const json = { 'content-type': 'application/json', accept: 'application/json, text/event-stream' };
+  const version = { 'mcp-protocol-version': '2025-11-25' };
+  const read = async (url, asked = {}) => {
+    const answer = await fetch(url, { ...asked, headers: { ...version, ...asked.headers } });
+    return { status: answer.status, challenge: answer.headers.get('www-authenticate'), json: await answer.json() };
+  };
+  const post = (headers, body) => ({ method: 'POST', headers, body });
+  const { challenge } = await read(endpoint, post(json, '{"jsonrpc":"2.0","id":1,"method":"ping"}'));
+  const { json: resource } = await read(/resource_metadata="([^"]+)"/.exec(challenge)[1]);
+  const { json: server } = await read(`${resource.authorization_servers[0]}/.well-known/oauth-authorization-server`);
+  const metadata = { client_name: 'Page', redirect_uris: ['http://localhost/callback'], token_endpoint_auth_method: 'none' };
+  const registered = await read(server.registration_endpoint, post(json, JSON.stringify(metadata)));
+  const shown = { grant_type: 'refresh_token', refresh_token: 'tlr_none', client_id: registered.json.client_id };
+  const refreshed = await read(server.token_endpoint, post({}, new URLSearchParams(shown)));
+  const revoked = await fetch(server.revocation_endpoint, post({}, new URLSearchParams({ ...shown, token: 'tlr_none' })));
+  const hidden = [server.authorization_endpoint, `${gateway}/sign-in/`, `${gateway}/sign-in/consent`];
+  const pages = await Promise.all(
+    hidden.map((url) =>
+      fetch(url, { credentials: 'include' }).then(
+        () => 'read',
+        () => 'hidden',
+      ),
+    ),
+  );
+  return { registered: registered.status, error: refreshed.json.error, revoked: revoked.status, pages };
+}
+
+test('a client that is a page finds all that it needs, and reads no page of a person', async () => {
+  const site = await stranger('');
+  const page = await tab(await person(), site.url);
+  assert.deepEqual(await page.evaluate(asPage, { endpoint: ENDPOINT, gateway: GATEWAY }), {
+    registered: 201,
+    error: 'invalid_grant',
+    revoked: 200,
+    pages: ['hidden', 'hidden', 'hidden'],
+  });
 });
 
 test('no other site frames a page', async () => {
