@@ -51,16 +51,36 @@ impl Principal {
         matches!(self, Self::Known(identity) if identity.scopes.iter().any(|granted| **granted == *scope))
     }
 
-    /// True if it may be granted these scopes, with blanks between, for the asking: only tokens come from an authorization
-    /// server, and of our own it is known which it would grant.
-    pub fn may_get(&self, scopes: &str) -> bool {
+    /// The scopes to ask for where all of these are needed. `None`: no visit to an authorization server would grant them.
+    pub fn step_up_to_all(&self, scopes: &[String]) -> Option<Arc<str>> {
+        let needed = scopes.iter().map(String::as_str);
+        let may_have = |scope: &str| self.has_scope(scope) || self.may_get(scope);
+        needed.clone().all(may_have).then(|| self.asked(needed))
+    }
+
+    /// The scopes to ask for where one of these is enough, with blanks between: those that a visit would grant.
+    pub fn step_up_to_one(&self, scopes: &str) -> Option<Arc<str>> {
+        let helpful: Vec<&str> = scopes.split(' ').filter(|scope| self.may_get(scope)).collect();
+        (!helpful.is_empty()).then(|| self.asked(helpful.into_iter()))
+    }
+
+    /// True if it may be granted this scope for the asking: only tokens come from an authorization server, and of our own it is
+    /// known which it would grant.
+    fn may_get(&self, scope: &str) -> bool {
         let Self::Known(identity) = self else { return false };
-        let may_get = |scope: &str| {
-            let obtainable = identity.obtainable.as_ref();
-            obtainable.is_none_or(|obtainable| obtainable.iter().any(|one| **one == *scope))
-        };
+        let obtainable = identity.obtainable.as_ref();
         identity.id.starts_with("jwt:")
-            && scopes.split(' ').all(|scope| self.has_scope(scope) || may_get(scope))
+            && obtainable.is_none_or(|obtainable| obtainable.iter().any(|one| **one == *scope))
+    }
+
+    /// These scopes, and those that our own sign-in granted already: clients lose what they do not ask for again.
+    fn asked<'s>(&'s self, scopes: impl Iterator<Item = &'s str>) -> Arc<str> {
+        let granted = match self {
+            Self::Known(identity) if identity.obtainable.is_some() => identity.scopes.as_slice(),
+            _ => &[],
+        };
+        let further = scopes.filter(|scope| !granted.iter().any(|one| **one == **scope));
+        granted.iter().map(|scope| &**scope).chain(further).collect::<Vec<_>>().join(" ").into()
     }
 
     /// True if the certificate of its connection named it.

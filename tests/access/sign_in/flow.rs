@@ -82,6 +82,24 @@ fn own_token(provider: &Provider, user: &str) -> String {
 }
 
 #[test]
+fn what_helps_is_asked_for_with_what_was_granted() {
+    let scopes = "scopes = { \"mcp:read\" = [\"*\"], \"mcp:write\" = [\"ops\"], \"mcp:more\" = [\"ops\"], \
+                  \"mcp:none\" = [\"nobody\"] }\n";
+    let rule = "[[rule]]\nname = \"more\"\neffect = \"allow\"\nscopes = [\"mcp:none\", \"mcp:more\"]\ntools = [\"echo\"]";
+    let place = Place::with(Settings {
+        sign_in: scopes,
+        endpoint: "scopes = [\"mcp:read\"]",
+        sections: rule,
+        ..Settings::default()
+    });
+    let refused = place.daemon.send(&with_key(call("1", "echo"), &place.signed_in("alice").access));
+    assert_eq!(refused.status, 403, "{}", refused.text());
+    let challenge = refused.header("www-authenticate").unwrap_or_default();
+    assert!(challenge.contains("scope=\"mcp:read mcp:write mcp:more\""), "{challenge}");
+    assert_eq!(place.call(&place.signed_in("bob").access), HIDDEN, "no visit would help");
+}
+
+#[test]
 fn the_principal_is_that_of_the_providers_own_tokens() {
     let place = Place::with(Settings {
         endpoint: "auth = [\"sign_in\", \"jwt\"]",

@@ -67,10 +67,10 @@ impl Proxy {
         match verdict {
             PolicyVerdict::Allowed(_) => Ok(()),
             PolicyVerdict::NotYetLearned => Err(GatewayError::NamesUnknown.into()),
-            PolicyVerdict::Scope { required, .. } if principal.may_get(&required) => {
-                Err(PolicyError::Scope { required }.into())
-            }
-            PolicyVerdict::Scope { .. } => Err(PolicyError::Arguments { rule: None }.into()),
+            PolicyVerdict::Scope { required, .. } => Err(principal
+                .step_up_to_one(&required)
+                .map_or(PolicyError::Arguments { rule: None }, |required| PolicyError::Scope { required })
+                .into()),
             PolicyVerdict::Hidden(rule) => Err(PolicyError::Arguments { rule }.into()),
         }
     }

@@ -160,8 +160,7 @@ fn require_scopes(endpoint: &Endpoint, principal: &Principal) -> Result<(), Poli
     if required.iter().all(|scope| principal.has_scope(scope)) {
         Ok(())
     } else {
-        let required = required.join(" ");
-        let may_get = principal.may_get(&required);
-        Err(if may_get { PolicyError::Scope { required: required.into() } } else { PolicyError::Forbidden })
+        let asked = principal.step_up_to_all(required);
+        Err(asked.map_or(PolicyError::Forbidden, |required| PolicyError::Scope { required }))
     }
 }

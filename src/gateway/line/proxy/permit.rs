@@ -358,12 +358,11 @@ impl Proxy {
         audit.write(&decision, &verdict);
         match verdict {
             PolicyVerdict::NotYetLearned => Err(GatewayError::NamesUnknown.into()),
-            PolicyVerdict::Scope { required, .. } if principal.may_get(&required) => {
-                Err(PolicyError::Scope { required }.into())
-            }
-            PolicyVerdict::Scope { .. } | PolicyVerdict::Allowed(_) | PolicyVerdict::Hidden(_) => {
-                Err(unknown().into())
-            }
+            PolicyVerdict::Scope { required, .. } => match principal.step_up_to_one(&required) {
+                Some(required) => Err(PolicyError::Scope { required }.into()),
+                None => Err(unknown().into()),
+            },
+            PolicyVerdict::Allowed(_) | PolicyVerdict::Hidden(_) => Err(unknown().into()),
         }
     }
 }
