@@ -176,7 +176,7 @@ fn a_provider_that_is_not_there_is_told_from_one_that_lies() {
         provider.faults(&faults);
         let output = ask(&issuer);
         assert_eq!(output.status.code(), Some(code), "{output:?}");
-        assert!(said(&output).1.contains(says), "{output:?}");
+        assert!(said(&output).1.contains(says) && output.stdout.is_empty(), "{output:?}");
     }
     drop(provider);
     let output = ask(&issuer);

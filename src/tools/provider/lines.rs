@@ -15,10 +15,13 @@ const CALLBACK: &str = "/sign-in/callback";
 /// Columns up to a remark.
 const REMARK_COLUMN: usize = 58;
 
-/// The text.
+/// The text; empty where no metadata came, of which nothing can be said.
 pub fn lines(place: &ProviderPlace<'_>, answer: &ProviderAnswer) -> String {
     let named = Named::of(&answer.metadata);
     let mut text = String::new();
+    if named.is_nothing() {
+        return text;
+    }
     registration(place, &named, &mut text);
     let mut sheet = TomlSheet(text);
     state(place, &mut sheet);
@@ -285,7 +288,7 @@ mod tests {
         let issuer = "https://login.example.com/\"\n[admin]\n${HOME}";
         let text = lines(&ProviderPlace::new(issuer, None), &answer(issuer, &["x\ny"]));
         let table: toml::Table = text.parse().expect("TOML");
-        assert_eq!(table.keys().collect::<Vec<_>>(), ["state_directory", "jwt", "sign_in", "endpoint"]);
+        assert_eq!(table.keys().collect::<Vec<_>>(), ["endpoint", "jwt", "sign_in", "state_directory"]);
         assert_eq!(
             table["jwt"][0]["issuer"].as_str(),
             Some("https://login.example.com/\"\n[admin]\n$${HOME}")

@@ -28,6 +28,11 @@ impl Named {
         Self(serde_json::from_slice(metadata).unwrap_or_default())
     }
 
+    /// True of what is no JSON object.
+    pub(super) fn is_nothing(&self) -> bool {
+        !self.0.is_object()
+    }
+
     /// The texts of a list; none where it is missing.
     pub(super) fn list(&self, name: &str) -> Vec<&str> {
         let values = self.0.get(name).and_then(Value::as_array);
@@ -51,6 +56,9 @@ pub fn review(place: &ProviderPlace<'_>, answer: &ProviderAnswer) -> Vec<Provide
     let mut findings = Findings::default();
     if let Err(fault) = ProviderMetadata::read(place.issuer, &answer.metadata) {
         findings.error(fault_of_metadata(&fault, &named));
+    }
+    if named.is_nothing() {
+        return findings.0;
     }
     if let Some(Err(why)) = &answer.keys {
         findings.error(format!("its keys cannot be had, so no token of it is believed: {why}"));
