@@ -164,7 +164,7 @@ fn on_a_full_disk_each_record_can_be_replaced_and_deleted_whatever_its_size() {
         let store = store_on(&disk, &folder);
         create(&store, "grant/0", &vec![b'x'; value_bytes]).expect("created");
         disk.set(Fault::Resize { code: ENOSPC });
-        let count = (1..100_000).find(|number| {
+        let count = (1..100_000_u32).find(|number| {
             match create(&store, &format!("grant/{number}"), &vec![b'x'; value_bytes]) {
                 Ok(_) => false,
                 Err(StoreError::Full(_)) => true,
