@@ -171,7 +171,7 @@ fn on_a_full_disk_each_record_can_be_replaced_and_deleted_whatever_its_size() {
                 Err(other) => panic!("{other:?}"),
             }
         });
-        let count = count.expect("the file cannot grow");
+        let count: usize = count.expect("the file cannot grow");
         let before = store.sizes();
         for number in (0..count).step_by(count.div_ceil(20)) {
             let at = format!("grant/{number}");
