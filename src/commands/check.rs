@@ -17,10 +17,10 @@ use tools::terminal::{self, put};
 
 pub(super) const HELP: &str = "\
 Exit codes:
-  0   the configuration is valid; with --as: everything that was asked for may be used; with --token: the token fits;
-      with --provider: nothing is in the way of signing in there
-  1   with --as: something that was asked for may not be used; with --token: the token does not fit; with --provider:
-      nobody could sign in there
+  0   the configuration is valid; with --as: everything that was asked for may be used; with --token: the token fits; \
+with --provider: nothing is in the way of a sign-in there
+  1   with --as: something that was asked for may not be used; with --token: the token does not fit; \
+with --provider: nobody could sign in there
   2   the command line is wrong
   3   with --provider: the provider does not answer
   66  a file that the configuration names cannot be used, such as a certificate or the session key

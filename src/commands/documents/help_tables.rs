@@ -132,7 +132,8 @@ mod tests {
             let name = command.get_name();
             assert_eq!(has("token_file"), help.contains("\n  TRUNKLINE_ADMIN_TOKEN  "), "{name}");
             assert_eq!(has("headers"), help.contains("\n  TRUNKLINE_KEY  "), "{name}");
-            assert_eq!(has("admin") && name != "demo", help.contains("\n  3  ") && !has("headers"), "{name}");
+            let asks = has("admin") && name != "demo" || has("provider");
+            assert_eq!(asks, help.contains("\n  3  ") && !has("headers"), "{name}");
         }
     }
 
