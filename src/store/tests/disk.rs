@@ -164,14 +164,14 @@ fn on_a_full_disk_each_record_can_be_replaced_and_deleted_whatever_its_size() {
         let store = store_on(&disk, &folder);
         create(&store, "grant/0", &vec![b'x'; value_bytes]).expect("created");
         disk.set(Fault::Resize { code: ENOSPC });
-        let count = (1..100_000_u32).find(|number| {
+        let count = (1..100_000_usize).find(|number| {
             match create(&store, &format!("grant/{number}"), &vec![b'x'; value_bytes]) {
                 Ok(_) => false,
                 Err(StoreError::Full(_)) => true,
                 Err(other) => panic!("{other:?}"),
             }
         });
-        let count: usize = count.expect("the file cannot grow");
+        let count = count.expect("the file cannot grow");
         let before = store.sizes();
         for number in (0..count).step_by(count.div_ceil(20)) {
             let at = format!("grant/{number}");
