@@ -65,11 +65,13 @@ impl SignInDesk {
                 return Ok(check(&set, assertion.expose()).is_ok());
             }
         };
-        let checked = check(&self.keys_at(url, None, asker).await?, assertion.expose());
+        let kept = self.keys_at(url, None, asker).await?;
+        let checked = check(&kept, assertion.expose());
         if checked != Err(CredentialFault::UnknownKey) {
             return Ok(checked.is_ok());
         }
-        Ok(check(&self.keys_at(url, Some(PAUSE), asker).await?, assertion.expose()).is_ok())
+        let of_now = self.keys_at(url, Some(PAUSE), asker).await?;
+        Ok(check(&of_now, assertion.expose()).is_ok())
     }
 
     /// The keys at a URL; where they are older than they may be, as they are now.
