@@ -13,11 +13,13 @@ class Case(unittest.TestCase):
     binary = None
     #: The program of a provider of sign-ins, where one is wanted.
     provider = None
+    #: For so long a refresh token gets the same successor again: for longer than a client without an answer comes again.
+    reuse = "2s"
     replicas = 2
     limit = LIMIT
 
     def setUp(self):
-        self.site = self.enterContext(Site(self.binary, self.replicas, self.limit, self.provider))
+        self.site = self.enterContext(Site(self.binary, self.replicas, self.limit, self.provider, self.reuse))
 
     def run(self, result=None):
         before = len(result.failures) + len(result.errors)

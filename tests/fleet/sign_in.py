@@ -28,6 +28,7 @@ provider = "login"
 client_id = "trunkline"
 client_secret = {{ file = "{directory}/provider-secret" }}
 key = {{ file = "{directory}/sign-in.key" }}
+refresh_reuse = "{reuse}"
 
 [[endpoint]]
 path = "{path}"
@@ -38,7 +39,7 @@ auth = ["sign_in"]
 
 
 @contextlib.contextmanager
-def section(program, directory, port):
+def section(program, directory, port, reuse):
     """What a gateway needs for sign-ins, while the provider runs. Clients know the gateways by this port."""
     url = f"http://localhost:{port}"
     for name, text in (("provider-secret", SECRET), ("sign-in.key", "7" * 64)):
@@ -49,7 +50,7 @@ def section(program, directory, port):
     with child:
         try:
             issuer = child.stdout.readline().removeprefix("listening ").strip()
-            yield SECTION.format(issuer=issuer, url=url, directory=directory, path=PATH)
+            yield SECTION.format(issuer=issuer, url=url, directory=directory, path=PATH, reuse=reuse)
         finally:
             child.kill()
 

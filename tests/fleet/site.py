@@ -110,8 +110,11 @@ class Gateway:
 
     def metric(self, name):
         """The value of a series, written as in `/metrics`."""
-        lines = get(f"http://127.0.0.1:{self.admin_port}/metrics").splitlines()
+        lines = self.metrics().splitlines()
         return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} "))
+
+    def metrics(self):
+        return get(f"http://127.0.0.1:{self.admin_port}/metrics")
 
 
 class Redis:
@@ -152,11 +155,12 @@ class Redis:
 class Site:
     """`with Site(binary) as site:` – everything runs, and HAProxy gives calls to all gateways."""
 
-    def __init__(self, binary, replicas=2, limit=LIMIT, provider=None):
+    def __init__(self, binary, replicas=2, limit=LIMIT, provider=None, reuse="2s"):
         self._binary = binary
         self._names = NAMES[:replicas]
         self._limit = limit
         self._provider = provider
+        self._reuse = reuse
         self.port = free_port()
 
     def __enter__(self):
@@ -170,7 +174,7 @@ class Site:
             stack.callback(self.redis.stop)
             self.redis.start()
             values = {"redis_port": self.redis.port, "server": self.server.address}
-            more = stack.enter_context(sign_in.section(self._provider, directory, self.port)) if self._provider else ""
+            more = stack.enter_context(sign_in.section(self._provider, directory, self.port, self._reuse)) if self._provider else ""
             values |= {"replicas": len(self._names), "limit": self._limit, "more": more}
             self.gateways = [Gateway(name, self._binary, directory, **values) for name in self._names]
             for gateway in self.gateways:

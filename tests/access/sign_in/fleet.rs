@@ -5,27 +5,33 @@ use std::time::{Duration, Instant};
 use super::browser::moves_on;
 use super::place::{asking, authorize, code_of, code_parameters};
 use super::{AskedTokens, Browser, Place, REDIRECT, Settings, Tokens, URL, form, post_form};
-use crate::harness::{Folder, Redis, Response, eventually, write_secret};
+use crate::harness::{Folder, Redis, Response, eventually, now_s, write_secret};
 
 /// The keys of sign-in of gateways, newest first.
 const KEY: &str = "7";
 const ROTATED: &str = "87";
 
+/// For so long a refresh token gets the same successor again, where a test waits for new ones.
+const REUSE_S: u64 = 2;
+const REUSE: &str = "refresh_reuse = \"2s\"";
+
 /// What all gateways have in common.
 struct Fleet {
     redis: Redis,
     folder: Folder,
+    /// Lines of `[sign_in]`.
+    lines: &'static str,
 }
 
 impl Fleet {
     fn new() -> Self {
-        Self::with(&["--appendonly", "yes"])
+        Self::with("", &["--appendonly", "yes"])
     }
 
-    fn with(redis: &[&str]) -> Self {
+    fn with(lines: &'static str, redis: &[&str]) -> Self {
         let folder = Folder::new();
         write_secret(&folder.path().join("session.key"), &"7".repeat(64));
-        Self { redis: Redis::start_with(redis), folder }
+        Self { redis: Redis::start_with(redis), folder, lines }
     }
 
     /// Runs with the settings of a gateway that has these keys.
@@ -33,7 +39,7 @@ impl Fleet {
         let lines: Vec<String> = keys.chars().map(|digit| digit.to_string().repeat(64)).collect();
         let (key, session) = (self.folder.path().join(keys), self.folder.path().join("session.key"));
         write_secret(&key, &lines.join("\n"));
-        let sign_in = format!("key = {{ file = \"{}\" }}\n{more}", key.display());
+        let sign_in = format!("key = {{ file = \"{}\" }}\n{}\n{more}", key.display(), self.lines);
         let shared = self.redis.section("timeout = \"2s\"");
         let sections = format!("[session]\nkey = {{ file = \"{}\" }}\n{shared}", session.display());
         run(Settings { sign_in: &sign_in, sections: &sections, ..Settings::default() })
@@ -92,6 +98,11 @@ fn revoke(place: &Place, client: &str, token: &str) -> Response {
     place.daemon.send(&post_form("/revoke", &form(&[("token", token), ("client_id", client)])))
 }
 
+/// Waits until the tokens that were got then have to be renewed.
+fn await_renewal(got_s: u64) {
+    eventually("the tokens may be renewed", || (now_s() > got_s + REUSE_S).then_some(()));
+}
+
 /// A sign-in at this gateway, and its client.
 fn signed_in(place: &Place) -> (String, Tokens) {
     let client = place.register(REDIRECT);
@@ -138,10 +149,11 @@ fn each_step_may_be_at_another_gateway_and_the_one_before_is_gone() {
 
 #[test]
 fn a_gateway_that_is_killed_amid_a_refresh_costs_no_sign_in() {
-    let fleet = Fleet::new();
+    let fleet = Fleet::with(REUSE, &["--appendonly", "yes"]);
     let [mut one, two] = fleet.two();
     let (client, mut tokens) = signed_in(&two);
-    for after in [0_u64, 500, 1000, 2000, 4000] {
+    for after in [500_u64, 1500, 3000] {
+        await_renewal(now_s());
         let shown =
             [("grant_type", "refresh_token"), ("refresh_token", &*tokens.refresh), ("client_id", &*client)];
         let asked = one.daemon.begin(&post_form("/token", &form(&shown)));
@@ -155,14 +167,15 @@ fn a_gateway_that_is_killed_amid_a_refresh_costs_no_sign_in() {
         assert_eq!(two.call(&tokens.access), 200);
         fleet.start_again(&mut one);
     }
-    // The answer of the one that was killed counts as the first: the same token again is not a theft.
-    let again = one.refresh(&client, &tokens.refresh).tokens();
-    assert_eq!(one.call(&again.access), 200);
+    await_renewal(now_s());
+    let next = one.refresh(&client, &tokens.refresh).tokens();
+    assert_eq!(two.call(&next.access), 200);
+    assert!(one.daemon.metric("trunkline_sign_in_tokens_total{kind=\"next\"}") > 0, "they were renewed");
 }
 
 #[test]
 fn an_end_that_was_told_in_vain_is_known_within_a_second() {
-    let fleet = Fleet::with(&["--appendonly", "yes", "--rename-command", "PUBLISH", ""]);
+    let fleet = Fleet::with("", &["--appendonly", "yes", "--rename-command", "PUBLISH", ""]);
     let [one, two] = fleet.two();
     // A machine that others keep busy may stand still for a moment: one of a few is in time.
     let is_in_time = (0..5).any(|_| {
@@ -288,20 +301,24 @@ fn the_provider_is_asked_once_and_no_loser_is_sent_to_the_browser() {
 
 #[test]
 fn one_token_at_two_gateways_at_once_has_one_successor() {
-    let fleet = Fleet::new();
+    let fleet = Fleet::with(REUSE, &["--appendonly", "yes"]);
     let [one, two] = fleet.two();
     let (client, mut tokens) = signed_in(&one);
-    for _ in 0..5 {
+    let next = |place: &Place| place.daemon.find_metric("trunkline_sign_in_tokens_total{kind=\"next\"}");
+    for _ in 0..3 {
+        await_renewal(now_s());
+        let before = [&one, &two].map(next);
         let ask = |place: &Place| place.refresh(&client, &tokens.refresh).tokens();
         let both = std::thread::scope(|scope| {
             [scope.spawn(|| ask(&one)), scope.spawn(|| ask(&two))].map(|asked| asked.join().expect("tokens"))
         });
-        let [mut next, other] = both;
-        assert_eq!((one.call(&other.access), two.call(&next.access)), (200, 200));
-        std::mem::swap(&mut tokens, &mut next);
-        // Both are the same generation: had one overwritten the other, this would end the sign-in.
-        two.refresh(&client, &other.refresh).tokens();
-        tokens = one.refresh(&client, &tokens.refresh).tokens();
+        let after = [&one, &two].map(next);
+        let renewed: u64 = after.iter().flatten().sum::<u64>() - before.iter().flatten().sum::<u64>();
+        assert_eq!(renewed, 1, "the other got what the first one had made");
+        let [first, second] = both;
+        assert_eq!((one.call(&second.access), two.call(&first.access)), (200, 200));
+        two.refresh(&client, &second.refresh).tokens();
+        tokens = first;
     }
 }
 
@@ -314,22 +331,25 @@ fn the_operator_is_told_of_a_redis_that_loses_sign_ins() {
         })
     };
     let evicting = ["--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"];
-    let fleet = Fleet::with(&evicting);
+    let fleet = Fleet::with("", &evicting);
     let place = fleet.gateway();
     assert_eq!(faults(&place), [1, 1]);
     for advice in ["set `appendonly yes`", "set `maxmemory-policy noeviction`"] {
         place.daemon.wait_for_log(0, "what to do", |line| line.contains(advice) && line.contains("WARN"));
     }
     let keeping = ["--appendonly", "yes", "--maxmemory", "64mb", "--maxmemory-policy", "noeviction"];
-    let fleet = Fleet::with(&keeping);
+    let fleet = Fleet::with("", &keeping);
     let place = fleet.gateway();
     assert_eq!(faults(&place), [0, 0]);
     assert!(!place.daemon.log().iter().any(|line| line.contains("appendonly")), "{:?}", place.daemon.log());
     // With its memory full it refuses what takes some, and says so; what is there goes on, and ends.
     let (client, tokens) = signed_in(&place);
+    let code = place.code(&client, "bob");
     fleet.redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    assert_later(&place.refresh(&client, &tokens.refresh).0);
+    assert_later(&place.exchange(&client, &code).0);
     assert_eq!(place.call(&tokens.access), 200);
     assert_eq!(revoke(&place, &client, &tokens.refresh).status, 200);
     assert_eq!(place.call(&tokens.access), 401);
+    fleet.redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    place.exchange(&client, &code).tokens();
 }
