@@ -6,10 +6,11 @@ round, however busy the machine is, once what is done by the clock is taken off.
 the same: else something is counted that is no part of a call.
 """
 
+import contextlib
 import dataclasses
 import time
 
-from gate import daemon
+from gate import daemon, sign_in
 from gate.caller import Connection
 from gate.dump import Dump
 
@@ -42,12 +43,16 @@ class Round:
         return self.dump.functions(self.calls)
 
 
-def count(scenario, binary, stub):
+def count(scenario, binary, stub, provider):
     """The middle start, or the reason why there is no figure."""
 
+    @contextlib.contextmanager
     def trunkline(address, folder):
-        program = daemon.linked(folder, "stub", stub)
-        return daemon.trunkline(binary, scenario.write(f"http://{address}/mcp", program, folder), folder)
+        places = {"stub": f"http://{address}/mcp", "program": daemon.linked(folder, "stub", stub), "folder": folder}
+        with contextlib.ExitStack() as stack:
+            if "{provider}" in scenario.config:
+                places["provider"] = stack.enter_context(sign_in.provider(provider))
+            yield stack.enter_context(daemon.trunkline(binary, *scenario.write(**places), folder))
 
     return count_of(scenario, stub, trunkline)
 

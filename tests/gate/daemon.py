@@ -104,10 +104,10 @@ def stub(program, options):
 
 
 @contextlib.contextmanager
-def trunkline(binary, config, folder):
-    """The daemon with this configuration, as soon as it listens."""
+def trunkline(binary, settings, config, folder):
+    """The daemon with these keys and this configuration, as soon as it listens."""
     file = folder / "trunkline.toml"
-    file.write_text(LISTENER + textwrap.dedent(config))
+    file.write_text(settings + LISTENER + textwrap.dedent(config))
     with counted([linked(folder, "trunkline", binary), "run", "--config", file], folder) as process:
         log = process.wait_until(lambda: READY in (log := process.log.read_text()) and log)
         if not (listening := LISTENING.search(log)):

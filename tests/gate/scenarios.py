@@ -10,7 +10,7 @@ import hashlib
 import json
 import pathlib
 
-from gate import token
+from gate import sign_in, token
 from gate.caller import Connection, Request
 
 REVISION = "2026-07-28"
@@ -35,7 +35,7 @@ DENIED = ("delete_*", "drop_*", "*_admin", "exec*", "write_*", "update_*", "rese
 class Scenario:
     name: str
     #: What follows the listener in the configuration; `{stub}` stands for the URL of the upstream, `{program}` for the
-    #: file of the same server, `{folder}` for an empty folder.
+    #: file of the same server, `{folder}` for an empty folder, `{provider}` for the issuer of a provider.
     config: str
     request: Request
     #: What the reply must hold.
@@ -47,14 +47,23 @@ class Scenario:
     round_calls: int = 500
     #: Rounds of twice as many calls may differ by this part.
     difference_max: float = 0.005
-    #: Files that are there before the daemon starts, by name in the folder.
+    #: Files that are there before the daemon starts, by name in the folder. They may be secret.
     files: dict = dataclasses.field(default_factory=dict)
+    #: Keys that stand before the first section.
+    settings: str = ""
+    #: Another one, of whose instructions a call takes so many times as many.
+    compared_with: str | None = None
 
-    def write(self, stub, program, folder):
-        """Makes the files; returns the configuration."""
+    def write(self, **places):
+        """Makes the files; returns the keys before the first section, and the configuration."""
         for name, content in self.files.items():
-            (pathlib.Path(folder) / name).write_text(content)
-        return self.config.replace("{stub}", stub).replace("{program}", str(program)).replace("{folder}", str(folder))
+            path = pathlib.Path(places["folder"]) / name
+            path.write_text(content)
+            path.chmod(0o600)
+        written = [self.settings, self.config]
+        for name, place in places.items():
+            written = [text.replace(f"{{{name}}}", str(place)) for text in written]
+        return written
 
 
 def modern_call(tool):
@@ -188,6 +197,30 @@ ISSUER = f"""
     algorithms = ["ES256"]
     audiences = ["{token.AUDIENCE}"]
 """
+#: People sign in at the provider, and keys are taken as well.
+SIGN_IN_HERE = f"""
+    auth = ["sign_in", "api_key"]
+
+    [upstream.a]
+    url = "{{stub}}"
+
+    [[jwt]]
+    name = "login"
+    issuer = "{{provider}}"
+
+    [sign_in]
+    url = "{sign_in.URL}"
+    provider = "login"
+    client_id = "{sign_in.CLIENT}"
+    client_secret = {{ file = "{{folder}}/secret" }}
+    redirects = ["https://client.example"]
+
+    [[sign_in.client]]
+    id = "{sign_in.CLIENT}"
+    name = "gate"
+    redirects = ["{sign_in.REDIRECT}"]
+    consent = "none"
+"""
 PREFIXED = """
     [[endpoint]]
     path = "/mcp"
@@ -233,6 +266,23 @@ JWT = Scenario(
     RESULT,
     files={"jwks.json": token.KEYS},
 )
+#: The same key with every call, where people sign in as well.
+SIGN_IN_KEY = Scenario(
+    "sign_in_key",
+    ENDPOINT + PUBLIC_URL + SIGN_IN_HERE + KEY,
+    with_headers(modern_call("tool_0"), {"Authorization": f"Bearer {API_KEY}"}),
+    RESULT,
+    files={"secret": sign_in.SECRET},
+    settings='state_directory = "{folder}"',
+)
+#: The same token of a sign-in with every call.
+SIGN_IN = dataclasses.replace(
+    SIGN_IN_KEY,
+    name="sign_in",
+    request=modern_call("tool_0"),
+    open=sign_in.with_token,
+    compared_with="sign_in_key",
+)
 #: Names are replaced on the way there.
 PREFIX = Scenario("prefixed", PREFIXED + UPSTREAM, modern_call("a__tool_0"), RESULT)
 SESSION = Scenario("session", ENDPOINT + UPSTREAM, legacy_call("tool_0"), RESULT, open=in_session)
@@ -256,5 +306,20 @@ EVENT_STREAM = Scenario(
 #: The tools of two servers, from the cache.
 CACHED_LIST = Scenario("list", PREFIXED + UPSTREAM, modern_list(), b'"a__tool_0"')
 
-SCENARIOS = (PLAIN, EDGE, ARGUED, JWT, PREFIX, SESSION, STDIO, BRIDGED, ASKABLE, CROSSED, EVENT_STREAM, CACHED_LIST)
+SCENARIOS = (
+    PLAIN,
+    EDGE,
+    ARGUED,
+    JWT,
+    SIGN_IN_KEY,
+    SIGN_IN,
+    PREFIX,
+    SESSION,
+    STDIO,
+    BRIDGED,
+    ASKABLE,
+    CROSSED,
+    EVENT_STREAM,
+    CACHED_LIST,
+)
 ALL = {scenario.name: scenario for scenario in SCENARIOS}
