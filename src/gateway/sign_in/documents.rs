@@ -115,13 +115,10 @@ impl SignInDesk {
         asker: IpAddr,
         read: impl FnOnce(&http::Response<Bytes>) -> Result<T, DocumentError>,
     ) -> Kept<T, DocumentError> {
-        let answer = match self.fetch_public(url, DOCUMENT_BYTES_MAX, asker).await {
+        let Some(answer) = self.fetch_public(url, DOCUMENT_BYTES_MAX, asker).await else {
             // Another asker may have a place.
-            None => {
-                let why = "too many documents are fetched just now".into();
-                return Kept::new(Err(DocumentError { why, is_passing: true }), Duration::ZERO);
-            }
-            Some(answer) => answer,
+            let why = "too many documents are fetched just now".into();
+            return Kept::new(Err(DocumentError { why, is_passing: true }), Duration::ZERO);
         };
         let read = answer.and_then(|answer| {
             let cache_control = answer.headers().get(CACHE_CONTROL).and_then(|value| value.to_str().ok());
@@ -146,7 +143,7 @@ impl SignInDesk {
             return Some(Err(refused("it is at the gateway itself".to_owned())));
         }
         let place = self.settings.memory.begin_fetch(host, asker)?;
-        let fetched = clock::within(FETCH_TIMEOUT, self.fetch_in(place, url, bytes_max)).await;
+        let fetched = clock::within(FETCH_TIMEOUT, Box::pin(self.fetch_in(place, url, bytes_max))).await;
         Some(fetched.unwrap_or_else(|| Err(passing("it did not come in time"))))
     }
 
