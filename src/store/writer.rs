@@ -142,9 +142,9 @@ impl Writer {
         }
         self.disk_full = self.disk_full.filter(|since| since.elapsed() < AGAIN);
         let mut done = self.attempt(&tasks);
-        if matches!(done, Err(StoreError::Full(_))) && self.disk_full.is_none() {
-            // Without those that need more room, the others may find enough.
-            self.disk_full = Some(Instant::now());
+        if matches!(done, Err(StoreError::Full(_))) {
+            // Without those that need more room, the others may find enough: what the last commit gave up is free by now.
+            self.disk_full.get_or_insert_with(Instant::now);
             done = self.attempt(&tasks);
         }
         let queued_bytes = tasks.iter().map(|(task, _)| task.bytes()).sum();
