@@ -67,12 +67,16 @@ impl Fleet {
     /// Redis is gone, and all gateways know it.
     fn stop_redis(&mut self, all: &[Place]) {
         self.redis.kill();
-        all.iter().for_each(|place| is_connected(place, false));
+        for place in all {
+            is_connected(place, false);
+        }
     }
 
     fn start_redis(&mut self, all: &[Place]) {
         self.redis.go_on();
-        all.iter().for_each(|place| is_connected(place, true));
+        for place in all {
+            is_connected(place, true);
+        }
     }
 }
 
