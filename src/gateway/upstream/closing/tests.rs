@@ -27,7 +27,6 @@ use crate::context::worker::Worker;
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::health::breaker::{BreakerState, Pass, RequestFault};
 use crate::upstream::initialize::{InitializeError, InitializeOffer, InitializedSession, open};
-use protocol::error::UpstreamError;
 
 thread_local! {
     /// The sessions that upstreams were asked to forget.
@@ -54,6 +53,8 @@ struct Server {
     /// Answers to `initialize` that may be given.
     may_open: Semaphore,
     opened: Cell<usize>,
+    /// Sessions that it was asked to open.
+    asked: Cell<usize>,
     /// The answer to the end of a session; `None`: there is none.
     end: Cell<Option<StatusCode>>,
     /// Sessions that it was asked to forget.
@@ -68,6 +69,7 @@ impl Server {
             port: listener.local_addr().expect("an address").port(),
             may_open: Semaphore::new(may_open),
             opened: Cell::new(0),
+            asked: Cell::new(0),
             end: Cell::new(Some(StatusCode::OK)),
             left: RefCell::default(),
             changed: Notify::new(),
@@ -103,6 +105,8 @@ impl Server {
             *answer.status_mut() = StatusCode::ACCEPTED;
             return answer;
         }
+        self.asked.set(self.asked.get() + 1);
+        self.changed.notify_waiters();
         self.may_open.acquire().await.expect("it is open").forget();
         self.opened.set(self.opened.get() + 1);
         let result = json!({"protocolVersion": message["params"]["protocolVersion"], "capabilities": {}});
@@ -116,9 +120,13 @@ impl Server {
 
     /// It was asked to forget so many sessions.
     async fn is_left_by(&self, count: usize) {
+        self.is_so(|| self.left.borrow().len() >= count).await;
+    }
+
+    async fn is_so(&self, is_so: impl Fn() -> bool) {
         loop {
             let changed = self.changed.notified();
-            if self.left.borrow().len() >= count {
+            if is_so() {
                 return;
             }
             changed.await;
@@ -151,11 +159,12 @@ impl Gateway {
         open(&asker, &self.upstream(number), offer, deadline).await
     }
 
-    /// So many sessions are asked for, and nobody waits for them.
-    async fn give_up(&self, number: usize, count: usize) {
-        let opening = (0..count).map(|_| self.open(number, Duration::from_millis(50)));
-        for opened in futures_util::future::join_all(opening).await {
-            assert_eq!(opened.map(|_| ()), Err(UpstreamError::TimedOut.into()));
+    /// So many sessions are asked for, and nobody waits for them once the server has been asked.
+    async fn give_up(&self, number: usize, server: &Server, count: usize) {
+        let opening = (0..count).map(|_| self.open(number, 4 * SOON));
+        tokio::select! {
+            opened = futures_util::future::join_all(opening) => panic!("{opened:?}"),
+            () = server.is_so(|| server.asked.get() >= count) => {}
         }
     }
 
@@ -201,7 +210,7 @@ fn an_answer_that_nobody_waits_for_does_not_hold_up_the_end() {
     run(async {
         let server = Server::start(0).await;
         let gateway = Gateway::new(&[&server]);
-        gateway.give_up(0, 1).await;
+        gateway.give_up(0, &server, 1).await;
         assert_eq!(gateway.late_answers(0), 1);
         gateway.worker.client.host.close();
         gateway.rests().await;
@@ -214,7 +223,7 @@ fn an_answer_that_nobody_waits_for_does_not_hold_an_upstream_that_a_reload_remov
     run(async {
         let [stays, goes] = [Server::start(0).await, Server::start(0).await];
         let gateway = Gateway::new(&[&stays, &goes]);
-        gateway.give_up(1, 1).await;
+        gateway.give_up(1, &goes, 1).await;
         let gone = gateway.upstream(1);
         assert_eq!(gone.series.late_answers.get(), 1);
         let config = config_of(&[&stays]);
@@ -231,8 +240,8 @@ fn an_upstream_that_is_slow_leaves_room_for_the_sessions_of_others() {
     run(async {
         let [slow, other] = [Server::start(0).await, Server::start(0).await];
         let gateway = Gateway::new(&[&slow, &other]);
-        gateway.give_up(0, MANY).await;
-        gateway.give_up(1, 1).await;
+        gateway.give_up(0, &slow, MANY).await;
+        gateway.give_up(1, &other, 1).await;
         other.may_open.add_permits(1);
         timeout(SOON, other.is_left_by(1)).await.expect("it is closed");
         let waiting = usize::try_from(gateway.late_answers(0)).expect("a count");

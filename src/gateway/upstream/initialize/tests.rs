@@ -41,6 +41,7 @@ struct Server {
     /// The sessions that were closed.
     closed: RefCell<Vec<String>>,
     is_closed: Notify,
+    is_asked: Notify,
     /// The answer is not waited for any more.
     is_given_up: Notify,
 }
@@ -70,6 +71,7 @@ impl Server {
             opened: RefCell::default(),
             closed: RefCell::default(),
             is_closed: Notify::new(),
+            is_asked: Notify::new(),
             is_given_up: Notify::new(),
         });
         for listener in listeners {
@@ -107,6 +109,7 @@ impl Server {
             return answer;
         }
         self.opened.borrow_mut().push(at);
+        self.is_asked.notify_one();
         if self.opened.borrow().len() <= self.leaving {
             let others = self.replicas.iter().copied().filter(|replica| *replica != at).collect();
             let upstream = self.upstream.get().expect("an upstream");
@@ -189,7 +192,8 @@ fn a_session_whose_replica_leaves_before_it_is_open_is_opened_at_another_once() 
 fn a_session_that_is_opened_after_nobody_waits_for_it_is_closed() {
     run(async {
         let server = Server::start(0, AnswerStyle::Late).await;
-        let opened = open_within(&server, Duration::from_millis(50)).await;
+        // Long enough for the question to arrive.
+        let opened = open_within(&server, Duration::from_secs(1)).await;
         assert_eq!(opened, Err(UpstreamError::TimedOut.into()));
         server.is_given_up.notify_one();
         is_left_without_sessions(&server).await;
@@ -200,8 +204,10 @@ fn a_session_that_is_opened_after_nobody_waits_for_it_is_closed() {
 fn a_session_whose_opening_is_dropped_is_closed_once_it_is_open() {
     run(async {
         let server = Server::start(0, AnswerStyle::Late).await;
-        let opened = timeout(Duration::from_millis(50), open_within(&server, Duration::from_secs(20))).await;
-        assert!(opened.is_err(), "{opened:?}");
+        tokio::select! {
+            opened = open_within(&server, Duration::from_secs(20)) => panic!("{opened:?}"),
+            () = server.is_asked.notified() => {}
+        }
         server.is_given_up.notify_one();
         is_left_without_sessions(&server).await;
     });
