@@ -1,8 +1,10 @@
 //! `trunkline demo`: the gateway over two built-in servers, and what to try.
 //!
 //! The servers run on a thread of their own and are reached over loopback like any others. Ctrl-C ends both. With `--sign-in`
-//! there is a provider as well (`sign_in.rs`), and a folder (`folder.rs`) for what sign-in keeps.
+//! there is a provider as well (`sign_in.rs`), and a folder (`folder.rs`) for what sign-in keeps. A signal at any
+//! moment ends all of it in order (`early_signals.rs`).
 
+mod early_signals;
 mod folder;
 mod sign_in;
 
@@ -19,6 +21,7 @@ use gateway::{Gateway, logs};
 use protocol::text::shown;
 use tools::terminal;
 
+use self::early_signals::EarlySignals;
 use self::sign_in::SignInDemo;
 
 #[derive(Debug, Args)]
@@ -41,7 +44,7 @@ pub(super) struct DemoArgs {
 
 pub(super) fn demo(options: &DemoArgs) -> Result<(), CommandFailure> {
     if !(options.address.ip().is_loopback() && options.admin.ip().is_loopback()) {
-        let error = anyhow::anyhow!("everybody may use the demo: give it loopback addresses");
+        let error = anyhow::anyhow!("the demo has no authentication: give it loopback addresses");
         return Err(CommandFailure::with(EXIT_COMMAND_LINE)(error));
     }
     if options.sign_in && !sign_in::is_usual(options.address) {
@@ -61,6 +64,7 @@ struct Servers {
 
 fn serve(options: &DemoArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let signals = runtime.block_on(async { EarlySignals::catch() })?;
     let servers = runtime.block_on(async {
         Ok::<_, std::io::Error>(Servers {
             weather: DemoServer::bind(DemoKind::Weather).await?,
@@ -92,10 +96,19 @@ fn serve(options: &DemoArgs) -> anyhow::Result<()> {
                 provider.serve(of_provider).await;
             }
         };
-        runtime
-            .block_on(async { tokio::join!(weather.serve(stopped.clone()), notes.serve(stopped), provider) });
+        let end = stopped.clone();
+        let told = async {
+            tokio::select! {
+                () = end.cancelled() => {}
+                handed_over = signals.hand_over(&admin) => match handed_over {
+                    Ok(()) => terminal::put(what_to_try),
+                    Err(error) => tracing::error!(%error, "the demo does not answer"),
+                },
+            }
+        };
+        let servers = async { tokio::join!(weather.serve(stopped.clone()), notes.serve(stopped)) };
+        runtime.block_on(async { tokio::join!(servers, provider, told) });
     })?;
-    terminal::put(what_to_try);
     let result = gateway.run().map(|_| ());
     logs::finish();
     stop.cancel();

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::browser::{moves_on, sealed_form, set_cookies};
 use super::{CHALLENGE, REDIRECT, VERIFIER, form};
 use crate::harness::{
-    Connection, Folder, Request, Response, call, list, post, tool_names, trunkline, with_key,
+    Connection, Folder, Request, Response, call, eventually, list, post, tool_names, trunkline, with_key,
 };
 
 /// A demo, and what it printed.
@@ -173,6 +173,19 @@ fn nothing_is_left_of_it_and_each_start_is_new() {
     assert!(status.success(), "{status}");
     let left: Vec<_> = std::fs::read_dir(demo.folder.path()).expect("the folder").collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_signal_while_it_starts_leaves_nothing() {
+    let folder = Folder::new();
+    let mut command = command(&folder);
+    command.args(["--address", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    let mut child = command.stdout(Stdio::null()).spawn().expect("the demo starts");
+    let count = || std::fs::read_dir(folder.path()).expect("the folder").count();
+    eventually("its folder", || (count() == 1).then_some(()));
+    kill_process(Pid::from_child(&child), Signal::INT).expect("the demo is there");
+    let status = child.wait().expect("it ends");
+    assert!(status.success() && count() == 0, "{status}, {}", count());
 }
 
 #[test]
