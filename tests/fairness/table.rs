@@ -62,7 +62,7 @@ const DASHES: [(&str, &str, &str); 8] = [
 ];
 
 /// The test that takes each resource: a function, and the file below `tests` or `src` where it is.
-const TAKEN_BY: [(&str, &str, &str); 37] = [
+const TAKEN_BY: [(&str, &str, &str); 38] = [
     ("connections of clients", "tests/fairness/shares.rs", "one_address_leaves_connections_to_another"),
     ("TLS handshakes at once", "tests/edge/tls.rs", "a_flood_of_handshakes_keeps_nobody_out"),
     ("requests of one connection", "tests/edge/http2.rs", "streams_beyond_the_limit_wait_their_turn"),
@@ -190,6 +190,11 @@ const TAKEN_BY: [(&str, &str, &str); 37] = [
         "exchanges whose client has left",
         "tests/fairness/sessions.rs",
         "exchanges_that_one_has_left_leave_room_for_another",
+    ),
+    (
+        "answers to `initialize` that came too late for whoever asked, waited for to close their sessions",
+        "src/gateway/upstream/closing/tests.rs",
+        "an_upstream_that_is_slow_leaves_room_for_the_sessions_of_others",
     ),
     (
         "connections to the admin listener",
