@@ -20,6 +20,7 @@ import unittest
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "interop"))  # the everything server's fixtures, under the names it uses itself
 
+from interop import other_clients  # noqa: E402
 from interop.cases import add, run  # noqa: E402
 from interop.topology import everything_server  # noqa: E402
 from ports import free_port  # noqa: E402
@@ -36,45 +37,47 @@ def main():
     parser.add_argument("--provider", type=pathlib.Path, required=True, help="the demo's provider, an example of the build")
     parser.add_argument("--npm", type=pathlib.Path, required=True, help="directory with node_modules")
     parser.add_argument("--python1", type=pathlib.Path, required=True, help="an interpreter with the SDK's version 1")
+    parser.add_argument("--part", choices=PARTS, action="append", help="only that part; they run side by side")
     parser.add_argument("--all", action="store_true", help="all tests of every SDK in every kind of registration")
     parser.add_argument("words", nargs="*", help="only tests with one of these in their names")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is running is stopped, too
-    with everything_server("everything") as server:
-        everything = server.ready[1]
-        judges = (judge_sdks, judge_pages_over_tls, judge_providers)
-        counts = [judge(options, everything) for judge in judges]
+    if options.part:
+        with everything_server("everything") as server:
+            counts = [PARTS[part](options, server.ready[1]) for part in options.part]
+    else:
+        same = [sys.executable, "-B", "-m", "signing", *sys.argv[1:]]
+        with everything_server("everything") as server:
+            with other_clients.side_by_side([*same, "--part", "pages", "--part", "providers"]) as further:
+                counts = [judge_clients(options, server.ready[1]), further()]
     passed, failed = (sum(column) for column in zip(*counts, strict=True))
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 
 
-def judge_sdks(options, everything):
+def judge_clients(options, everything):
     """With the provider of the demo, and one gateway for all tests."""
     known = clients.sdks(sys.executable, options.python1, options.npm)
     with site.running(options.binary, options.provider, everything) as (place, provider):
         counts = run(chosen(client_tests(place, provider, known, options), options.words))
-        if not options.words or "pages" in options.words:
-            judged = run_pages(options.npm, place, provider, "pages.test.mjs")
-            counts = tuple(map(sum, zip(counts, judged, strict=True)))
         if counts[1]:
             print(place.log())
     return counts
 
 
-def judge_pages_over_tls(options, everything):
-    """With a gateway that has a certificate, and an app with a site of its own."""
+def judge_pages(options, everything):
+    """In a browser: a gateway on this machine, and one with a certificate and an app with a site of its own."""
     if options.words and "pages" not in options.words:
         return 0, 0
+    with site.running(options.binary, options.provider, everything) as (place, provider):
+        plain = run_pages(options.npm, place, provider, "pages.test.mjs")
     port = free_port()
     keys = f'redirects = ["https://{site.APP_HOST}:{port}"]'
     with site.running(options.binary, options.provider, everything, keys, has_tls=True) as (place, provider):
         more = {"APP_HOST": site.APP_HOST, "APP_PORT": str(port), "TLS_DIRECTORY": str(place.directory)}
         more["NODE_EXTRA_CA_CERTS"] = str(place.directory / "cert.pem")
-        counts = run_pages(options.npm, place, provider, "pages_tls.test.mjs", more)
-        if counts[1]:
-            print(place.log())
-    return counts
+        over_tls = run_pages(options.npm, place, provider, "pages_tls.test.mjs", more)
+    return tuple(map(sum, zip(plain, over_tls, strict=True)))
 
 
 def run_pages(npm, place, provider, tests, more=None):
@@ -105,6 +108,8 @@ def run_pages(npm, place, provider, tests, more=None):
             watchdog.cancel()
             child.terminate()
         status = child.wait()
+    if status:
+        print(place.log())
     counts = {kind: int(count) for kind, count in re.findall(r"^\S (pass|fail|cancelled) (\d+)$", printed, re.M)}
     failed = counts.get("fail", 0) + counts.get("cancelled", 0)
     return counts.get("pass", 0), failed or int(status != 0)
@@ -134,10 +139,13 @@ def client_tests(place, provider, known, options):
     for sdk in known:
         for kind in clients.KINDS:
             add(suite, test_sdks.Flow, place, provider, sdk, kind)
-            if options.all or kind == SHOWN[sdk.name]:
-                add(suite, test_sdks.Ends, place, provider, sdk, kind)
-            if sdk.refreshes_at_401 and (options.all or kind == SHOWN[sdk.name]):
-                add(suite, test_sdks.Parallel, place, provider, sdk, kind)
+            if not options.all and kind != SHOWN[sdk.name]:
+                continue
+            add(suite, test_sdks.Ends, place, provider, sdk, kind)
+            if options.all or sdk.is_newest:
+                add(suite, test_sdks.Kills, place, provider, sdk, kind)
+                if sdk.refreshes_at_401:
+                    add(suite, test_sdks.Parallel, place, provider, sdk, kind)
     add(suite, test_sdks.Together, place, known)
     add(suite, test_authlib.Authlib, place)
     add(suite, test_suite.Suite, place, options.npm)
@@ -146,6 +154,9 @@ def client_tests(place, provider, known, options):
 
 def chosen(suite, words):
     return unittest.TestSuite(test for test in suite if not words or any(word in test.id() for word in words))
+
+
+PARTS = {"clients": judge_clients, "pages": judge_pages, "providers": judge_providers}
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ class Sdk:
     command: tuple
     #: Whether it refreshes when a call is answered with 401, and not by its own clock only.
     refreshes_at_401: bool
+    is_newest: bool
     #: Whether it opens a browser for a scope that a call lacks.
     steps_up: bool = True
 
@@ -35,11 +36,11 @@ def sdks(python, python1, npm):
     scripted = str(HERE / "client_python.py")
     typescript = ("node", str(HERE / "client_typescript.mjs"), str(npm.resolve()))
     return (
-        Sdk("python", (str(python), "-B", scripted, "2"), refreshes_at_401=False),
-        Sdk("python 1", (str(python1), "-B", scripted, "1"), refreshes_at_401=False),
-        Sdk("typescript", (*typescript, "2"), refreshes_at_401=True),
+        Sdk("python", (str(python), "-B", scripted, "2"), refreshes_at_401=False, is_newest=True),
+        Sdk("python 1", (str(python1), "-B", scripted, "1"), refreshes_at_401=False, is_newest=False),
+        Sdk("typescript", (*typescript, "2"), refreshes_at_401=True, is_newest=True),
         # It refreshes first, which gives no further scope (modelcontextprotocol/typescript-sdk#2255).
-        Sdk("typescript 1", (*typescript, "1"), refreshes_at_401=True, steps_up=False),
+        Sdk("typescript 1", (*typescript, "1"), refreshes_at_401=True, is_newest=False, steps_up=False),
     )
 
 

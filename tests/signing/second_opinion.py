@@ -32,6 +32,7 @@ class SecondOpinion:
             client_id,
             secret,
             token_endpoint_auth_method=method,
+            revocation_endpoint_auth_method=method,
             redirect_uri=REDIRECT,
             scope=SCOPE,
             code_challenge_method="S256",

@@ -37,9 +37,9 @@ class SdkCase(unittest.TestCase):
         self.addCleanup(shutil.rmtree, folder)
         self.store = pathlib.Path(folder, "store.json")
 
-    def client(self, user="alice", path="/mcp", store=None, sdk=None):
-        endpoint = f"{self.place.url}{path}"
-        started = Client(sdk or self.sdk, self.kind, endpoint, Person(user), store or self.store, CLIENT_PORT)
+    def client(self, user="alice", store=None):
+        endpoint = f"{self.place.url}/mcp"
+        started = Client(self.sdk, self.kind, endpoint, Person(user), store or self.store, CLIENT_PORT)
         return self.enterContext(started)
 
 
@@ -50,6 +50,9 @@ class Flow(SdkCase):
         client = self.client()
         self.assertEqual(client.call(OPEN_TOOL), OPEN_ANSWER)
         self.assertEqual(client.visits, 1)
+        token = client.known()["tokens"]["access_token"]
+        self.assertEqual(status_of_call(f"{self.place.url}/mcp", token), 200)
+        self.assertEqual(status_of_call(f"{self.place.url}/other", token), 401, "it is for one endpoint")
         self.place.restart()
         client.later()
         before = client.known()["tokens"]
@@ -75,19 +78,6 @@ class Ends(SdkCase):
         self.assertEqual(again.call(OPEN_TOOL), OPEN_ANSWER)
         self.assertEqual(again.visits, 0 if self.sdk.refreshes_at_401 else 1)
 
-    def test_signs_in_though_the_gateway_is_killed_before_each_page(self):
-        killed = []
-
-        def kill():
-            self.place.kill()
-            killed.append(1)
-
-        client = self.client()
-        client.person.meanwhile = kill
-        self.assertEqual(client.call(OPEN_TOOL), OPEN_ANSWER)
-        self.assertEqual(client.visits, 1)
-        self.assertGreater(len(killed), PAGES)
-
     def test_steps_up_for_a_scope_that_a_tool_needs(self):
         client = self.client()
         client.call(OPEN_TOOL)
@@ -108,25 +98,33 @@ class Ends(SdkCase):
             client.call(GUARDED_TOOL)
         self.assertEqual(client.visits, 1)
 
-    def test_opens_a_browser_after_its_sign_in_was_ended(self):
-        client = self.client()
-        client.call(OPEN_TOOL)
-        self.place.grants("revoke", "--user", "alice")
-        self.assertEqual(client.call(OPEN_TOOL), OPEN_ANSWER)
-        self.assertEqual(client.visits, 2)
-
-    def test_its_token_is_no_good_at_another_endpoint(self):
-        client = self.client()
-        client.call(OPEN_TOOL)
-        token = client.known()["tokens"]["access_token"]
-        self.assertEqual(status_of_call(f"{self.place.url}/mcp", token), 200)
-        self.assertEqual(status_of_call(f"{self.place.url}/other", token), 401)
-
-    def test_somebody_who_says_no_is_not_signed_in(self):
+    def test_somebody_who_says_no_is_not_signed_in_and_an_end_opens_the_browser(self):
         client = self.client()
         client.person.answer = "deny"
         with self.assertRaisesRegex(ClientError, "access_denied"):
             client.call(OPEN_TOOL)
+        client.person.answer = "allow"
+        self.assertEqual(client.call(OPEN_TOOL), OPEN_ANSWER)
+        self.place.grants("revoke", "--user", "alice")
+        self.assertEqual(client.call(OPEN_TOOL), OPEN_ANSWER)
+        self.assertEqual(client.visits, 3)
+
+
+class Kills(SdkCase):
+    """A gateway that does not live long."""
+
+    def test_signs_in_though_the_gateway_is_killed_before_each_page(self):
+        killed = []
+
+        def kill():
+            self.place.kill()
+            killed.append(1)
+
+        client = self.client()
+        client.person.meanwhile = kill
+        self.assertEqual(client.call(OPEN_TOOL), OPEN_ANSWER)
+        self.assertEqual(client.visits, 1)
+        self.assertGreater(len(killed), PAGES)
 
 
 class Parallel(SdkCase):
