@@ -101,7 +101,7 @@ pub(crate) struct BackUp {
 fn back_up_path(folder: &Path, name: &str) -> Option<PathBuf> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let is_name = name.len() <= 64 && !name.starts_with('.') && name.bytes().all(is_plain);
-    (is_name && name.ends_with(".redb") && name != STORE_FILE).then(|| folder.join(name))
+    (is_name && name.strip_suffix(".redb").is_some() && name != STORE_FILE).then(|| folder.join(name))
 }
 
 #[cfg(test)]
