@@ -48,6 +48,7 @@ mod tls;
 mod tls_upstream;
 mod upstream;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use caller::{Answer, Asked, Caller, Outcome, Turn};
@@ -92,6 +93,15 @@ pub(crate) fn side_by_side<T: Send>(cases: impl IntoIterator<Item = T>, check: i
             }
         }
     });
+}
+
+/// Sets a flag when it is dropped, be it by a test that fails: threads that go on until then come to their end.
+pub(crate) struct SetOnDrop<'f>(pub(crate) &'f AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Tries `attempt` until it yields a value; for conditions that only the other process can see.

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::states::{status, upstream};
 use crate::harness::{
-    Child, Config, Daemon, Folder, LEGACY_VERSION, Request, call, eventually, eventually_within, in_session,
-    legacy, list, open_session, side_by_side,
+    Child, Config, Daemon, Folder, LEGACY_VERSION, Request, SetOnDrop, call, eventually, eventually_within,
+    in_session, legacy, list, open_session, side_by_side,
 };
 
 const ISOLATIONS: [&str; 3] = ["shared", "principal", "session"];
@@ -129,6 +129,7 @@ fn what_is_known_of_a_program_is_right_after_starts_that_came_to_nothing() {
         daemon.wait_for_log(0, "its end", |line| line.contains("had to be ended"));
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let over = SetOnDrop(&is_over);
             // Clients of both eras go on to ask.
             for is_modern in [true, false] {
                 let (daemon, is_over) = (&daemon, &is_over);
@@ -144,7 +145,7 @@ fn what_is_known_of_a_program_is_right_after_starts_that_came_to_nothing() {
                 assert!(is_listed(&daemon), "{kind:?} {isolation}");
                 serves(&daemon).then_some(())
             });
-            is_over.store(true, Ordering::Relaxed);
+            drop(over);
         });
         let expected = if kind.contains(&"modern") { "modern" } else { "legacy" };
         eventually("its era is known", || (eras(&daemon) == json!([expected])).then_some(()));

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::states::status;
 use crate::harness::{
-    Child, Config, Daemon, Folder, LEGACY_VERSION, Request, Response, api_key, call, eventually,
+    Child, Config, Daemon, Folder, LEGACY_VERSION, Request, Response, SetOnDrop, api_key, call, eventually,
     eventually_within, in_session, legacy, legacy_call, list, open_session, side_by_side, tool_names,
     with_key,
 };
@@ -493,6 +493,7 @@ fn a_shared_program_that_never_answers_is_started_one_at_a_time_and_after_pauses
     let daemon = Daemon::start(&Config::new().raw("up", &keys).admin());
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let over = SetOnDrop(&is_over);
         for is_modern in [true, false] {
             let (daemon, is_over) = (&daemon, &is_over);
             scope.spawn(move || {
@@ -515,7 +516,7 @@ fn a_shared_program_that_never_answers_is_started_one_at_a_time_and_after_pauses
                 child.events_of("started").iter().filter_map(|event| event["at"].as_f64()).collect();
             (started.len() >= STARTS).then_some(started)
         });
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         let mut pause_s = 0.4;
         for pair in started.windows(2).take(STARTS - 1) {
             // The time of a start is not in it: on a busy machine a program says late that it is there.
