@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderMap, HeaderValue};
-use tokio::time::sleep;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
 
 use super::ask::{Asker, SessionHeaders};
 use super::exchange::UpstreamClient;
@@ -78,16 +79,29 @@ impl UpstreamClient {
         }
         for of_one in of_each.into_values() {
             let client = self.clone();
-            self.tasks.spawn(async move {
-                let last_moment = async {
-                    client.host.closing().await;
-                    sleep(LAST_CLOSE_TIMEOUT).await;
-                };
-                tokio::select! {
-                    () = client.close_all(of_one) => {}
-                    () = last_moment => {}
-                }
-            });
+            self.tasks.spawn(async move { client.close_in_time(of_one).await });
+        }
+    }
+
+    /// Closes one as [`close_sessions`](Self::close_sessions) does, and waits so long for its end.
+    pub(crate) async fn close_session_within(&self, left: LeftSession, patience: Duration) {
+        let (client, (done, is_done)) = (self.clone(), oneshot::channel::<()>());
+        self.tasks.spawn(async move {
+            client.close_in_time(vec![left]).await;
+            drop(done);
+        });
+        // It is closed, or goes on to be.
+        let _ = timeout(patience, is_done).await;
+    }
+
+    async fn close_in_time(&self, left: Vec<LeftSession>) {
+        let last_moment = async {
+            self.host.closing().await;
+            sleep(LAST_CLOSE_TIMEOUT).await;
+        };
+        tokio::select! {
+            () = self.close_all(left) => {}
+            () = last_moment => {}
         }
     }
 

@@ -29,6 +29,9 @@ const MODERN_ERRORS: [i64; 3] = [-32020, -32021, -32022];
 /// However long a list may take: others wait for their turn, and clients for what an endpoint serves.
 const TIMEOUT_MAX: Duration = Duration::from_secs(10);
 
+/// What a server speaks is known once it has closed the session in which it was asked, or so much later.
+const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
+
 /// Servers that keep the session of every question are asked less often.
 const KEPT_SESSION_INTERVAL: Duration = Duration::from_hours(1);
 
@@ -190,10 +193,11 @@ async fn initialize(
     }
     match opened {
         Ok(opened) => {
-            // Nobody waits for that: what is known by now counts at once.
             let left =
                 upstream.current.get().and_then(|upstream| LeftSession::new(upstream, &opened.named()));
-            asker.client.close_sessions(left.map(LeftSession::known));
+            if let Some(left) = left {
+                asker.client.close_session_within(left.known(), CLOSE_PATIENCE).await;
+            }
             let is_kept = upstream.facts.keeps_sessions();
             initialized(asker, &opened, if is_kept { KEPT_SESSION_INTERVAL } else { Duration::ZERO })
         }

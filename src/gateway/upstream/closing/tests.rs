@@ -18,7 +18,6 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::spawn_local;
-use tokio::time::timeout;
 
 use super::*;
 use crate::access::limit::payer::Payer;

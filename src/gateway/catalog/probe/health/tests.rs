@@ -219,15 +219,12 @@ fn a_server_that_closes_no_sessions_is_known_at_once_and_asked_less_often() {
                     other => panic!("{other:?}"),
                 }
             };
-            assert_eq!(find().await, Duration::ZERO, "{end:?}");
+            let fresh_for = find().await;
+            assert_eq!(fresh_for > Duration::from_mins(30), end.is_some(), "{end:?} {fresh_for:?}");
             assert_eq!(server.closed().await.as_deref(), Some("s1"));
             if end.is_none() {
                 continue;
             }
-            asking.client.tasks.wait().await;
-            assert!(find().await > Duration::from_mins(30));
-            assert_eq!(server.closed().await.as_deref(), Some("s1"));
-            asking.client.tasks.wait().await;
             // It refuses to be asked in sessions, too: another would not be better.
             let checked = check(&snapshot).ask(Rc::clone(&asking), Arc::clone(&snapshot)).await;
             assert_eq!((checked.verdict, checked.session.is_some()), (ReplicaVerdict::Fit, true));
