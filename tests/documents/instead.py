@@ -59,6 +59,8 @@ LINES = [
     (r"(trunkline demo --sign-in) &", r"\1 --address 127.0.0.1:8080 --admin 127.0.0.1:9090 & " + AWAIT.format(port=8080)),
     (r"venv/bin/python client\.py", r'BROWSER="$PYTHON $REPOSITORY/tests/documents/browser.py %s &" venv/bin/python client.py'),
     (r"(trunkline grants .*) /tmp/(trunkline-demo-\*/admin-token.*)", r'\1 "$TMPDIR"/\2'),
+    # Writes into the state directory of a service: tests/access/sign_in.
+    (r"trunkline (grants) backup .*", PARSES),
     # A provider that is not there: tests/commands/provider.rs.
     (r"trunkline (check) --provider https:.*", PARSES),
     (r"trunkline run &", r"trunkline run --config trunkline.toml & GATEWAY=$!; " + AWAIT.format(port=8443)),

@@ -8,6 +8,7 @@ const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..', '..');
 export const IMAGES = join(ROOT, 'docs', 'images');
 const PAGE = ['src/gateway/admin/page', 'src/status'];
 const TERMINAL = ['src/tools/top', 'src/tools/admin_client', 'src/status'];
+const SIGN_IN = ['src/identity/pages'];
 /** Picture → where its words stand. */
 export const SOURCES = {
   'overview-light': PAGE,
@@ -17,6 +18,10 @@ export const SOURCES = {
   'terminal-top': TERMINAL,
   'terminal-call': ['src/tools', 'src/commands'],
   'terminal-doctor': ['src/tools', 'src/commands'],
+  'sign-in-consent': SIGN_IN,
+  'sign-in-consent-phone': SIGN_IN,
+  'sign-in-own': SIGN_IN,
+  'sign-in-own-phone': SIGN_IN,
 };
 /** Shorter pieces are in every source by chance. */
 const LETTERS_MIN = 4;
