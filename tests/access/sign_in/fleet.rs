@@ -40,7 +40,7 @@ impl Fleet {
         let (key, session) = (self.folder.path().join(keys), self.folder.path().join("session.key"));
         write_secret(&key, &lines.join("\n"));
         let sign_in = format!("key = {{ file = \"{}\" }}\n{}\n{more}", key.display(), self.lines);
-        let shared = self.redis.section("timeout = \"2s\"");
+        let shared = self.redis.section("timeout = \"10s\"");
         let sections = format!("[session]\nkey = {{ file = \"{}\" }}\n{shared}", session.display());
         run(Settings { sign_in: &sign_in, sections: &sections, ..Settings::default() })
     }
