@@ -23,6 +23,12 @@ pub(crate) async fn own_session(
         let session = UpstreamSession::new(opened.id, opened.version).at(opened.replica);
         Ok::<_, InitializeError>(session.showing(shown.as_ref()))
     };
+    // Its process may have ended, as nobody used it.
+    if let Some(before) = sessions.opened(id, &upstream.session_key)
+        && upstream.has_ended(before.id.as_ref())
+    {
+        sessions.lose(id, &upstream.session_key, &before);
+    }
     let owner = SessionOwner::gateway(id, u64::MAX);
     let session = sessions.upstream_session(owner, &upstream.session_key, open_anew);
     match tokio::time::timeout_at(deadline.into(), session).await {
