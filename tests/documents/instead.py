@@ -61,6 +61,8 @@ LINES = [
     (r"(trunkline grants .*) /tmp/(trunkline-demo-\*/admin-token.*)", r'\1 "$TMPDIR"/\2'),
     # Writes into the state directory of a service: tests/access/sign_in.
     (r"trunkline (grants) backup .*", PARSES),
+    # The gateway of the documents has no [sign_in]: tests/access/sign_in/operators.rs.
+    (r"trunkline (grants) list \| wc -l", PARSES),
     # A provider that is not there: tests/commands/provider.rs.
     (r"trunkline (check) --provider https:.*", PARSES),
     (r"trunkline run &", r"trunkline run --config trunkline.toml & GATEWAY=$!; " + AWAIT.format(port=8443)),
