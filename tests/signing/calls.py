@@ -24,7 +24,7 @@ def status_of_call(url, token):
         "Mcp-Name": OPEN_TOOL,
     }
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=10)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
     try:
         connection.request("POST", parts.path, json.dumps(message), headers)
         return connection.getresponse().status

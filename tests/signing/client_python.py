@@ -18,7 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
 AN_HOUR_S = 3600
-ANSWER_TIMEOUT_S = 30
+ANSWER_TIMEOUT_S = 90
 real_time = time.time
 
 

@@ -17,7 +17,8 @@ from signing import site
 HERE = pathlib.Path(__file__).parent
 #: How a client makes itself known.
 KINDS = ("registered", "document", "configured")
-STEP_TIMEOUT_S = 45
+#: Of busy machines.
+STEP_TIMEOUT_S = 120
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ import html.parser
 import http.client
 import urllib.parse
 
-TIMEOUT_S = 15
+TIMEOUT_S = 60
 #: More pages than any way through has.
 PAGES_MAX = 20
 

@@ -91,5 +91,5 @@ def discovered(endpoint):
 
 def json_of(url, body=None):
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"} if body else {})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)

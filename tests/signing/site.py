@@ -163,14 +163,14 @@ class Site:
         command = [str(self.binary), "grants", *words, "--admin", admin]
         environment = {**os.environ, "TRUNKLINE_ADMIN_TOKEN": OPERATOR}
         return subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=True, timeout=20
+            command, env=environment, capture_output=True, text=True, check=True, timeout=60
         ).stdout
 
     def metric(self, pattern):
         """The value of a series, or 0 where there is none."""
         admin = gateway_address(self.process, "admin listening")
         request = urllib.request.Request(f"http://{admin}/metrics", headers={"Authorization": f"Bearer {OPERATOR}"})
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             found = re.search(rf"^{pattern} (\S+)$", answer.read().decode(), re.M)
         return float(found[1]) if found else 0
 
@@ -197,7 +197,7 @@ class DemoProvider:
 
     def faults(self, **faults):
         """Has it lie and fail; without any, no longer. `src/demo/provider/faults.rs` says which there are."""
-        urllib.request.urlopen(f"{self.issuer}/faults", json.dumps(faults).encode(), timeout=10).close()
+        urllib.request.urlopen(f"{self.issuer}/faults", json.dumps(faults).encode(), timeout=60).close()
 
 
 @functools.cache
