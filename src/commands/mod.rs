@@ -123,7 +123,7 @@ enum Command {
     Export(export::ExportArgs),
     /// Create an API key and its configuration entry
     Key(key::KeyArgs),
-    /// Create or rotate the key file of sessions or of sign-in
+    /// Create or rotate a key file
     SessionKey(session_key::SessionKeyArgs),
     /// Show and approve changed definitions of tools
     Pins(pins::PinsArgs),
