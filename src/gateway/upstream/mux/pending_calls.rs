@@ -38,8 +38,8 @@ pub(crate) struct PendingCall<H> {
     pub session: u64,
     /// What it is to the messages that name no call.
     pub role: CallRole,
-    /// The question, where the gateway itself asks.
-    pub asks: Option<OwnQuestion>,
+    /// The question, where the gateway itself asks. Apart from it, as every call is moved with what it holds.
+    pub asks: Option<Box<OwnQuestion>>,
     /// A message came for it that is not its answer: a subscription was taken.
     pub is_heard: bool,
     /// Who waits; `None` once nobody does.
@@ -56,8 +56,8 @@ pub(crate) struct OwnQuestion {
 }
 
 impl OwnQuestion {
-    pub(crate) fn new(method: Method, asked: Instant) -> Self {
-        Self { method, asked }
+    pub(crate) fn new(method: Method, asked: Instant) -> Box<Self> {
+        Box::new(Self { method, asked })
     }
 }
 
@@ -212,13 +212,13 @@ impl<H> PendingCalls<H> {
     pub(crate) fn own_question(&mut self, now: Instant) -> Option<Method> {
         self.give_up_own(now);
         let open = || self.calls.values().filter(|call| !call.role.is_subscription() || !call.is_heard);
-        let question = || open().find_map(|call| call.asks).map(|question| question.method);
+        let question = || open().find_map(|call| call.asks.as_deref()).map(|question| question.method);
         open().all(|call| call.asks.is_some()).then(question)?
     }
 
     /// True while the gateway waits for the answer to this question.
     pub(crate) fn awaits_own(&self, question: Method) -> bool {
-        let is_it = |call: &PendingCall<H>| call.asks.is_some_and(|asks| asks.method == question);
+        let is_it = |call: &PendingCall<H>| call.asks.as_deref().is_some_and(|asks| asks.method == question);
         self.calls.values().any(|call| call.handle.is_some() && is_it(call))
     }
 
@@ -228,8 +228,8 @@ impl<H> PendingCalls<H> {
             return;
         }
         let is_late = |call: &PendingCall<H>| {
-            let is_late = |asks: OwnQuestion| now.saturating_duration_since(asks.asked) >= OWN_TIME_MAX;
-            call.handle.is_none() && call.asks.is_some_and(is_late)
+            let is_late = |asks: &OwnQuestion| now.saturating_duration_since(asks.asked) >= OWN_TIME_MAX;
+            call.handle.is_none() && call.asks.as_deref().is_some_and(is_late)
         };
         let late: Vec<u64> =
             self.calls.iter().filter(|(_, call)| is_late(call)).map(|(own, _)| *own).collect();

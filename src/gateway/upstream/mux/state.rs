@@ -265,7 +265,7 @@ impl MuxState {
         }
         let Some(call) = self.pending.get_mut(own) else { return CallDelivery::Nobody };
         let is_first = !std::mem::replace(&mut call.is_heard, true) && call.role == CallRole::Watch;
-        if let Some(question) = call.asks.filter(|_| is_first) {
+        if let Some(question) = call.asks.as_deref().filter(|_| is_first) {
             note_first(&mut self.own_answered, question.method);
         }
         let Some(handle) = call.handle.as_mut() else { return CallDelivery::Nobody };
