@@ -79,10 +79,12 @@ pub(in super::super) fn check(config: &Config, root: Table<'_>, has_state: bool,
         findings.error(table.span(), message);
     }
     for key in ["store_records_max", "store_bytes_max"] {
-        if root.has("shared") && table.has(key) {
+        if root.has("shared")
+            && let Some(span) = findings.span(table, key)
+        {
             let message =
                 format!("with [shared], sign-ins are kept in Redis: `{key}` bounds a file that there is not");
-            findings.error_at(table, key, message);
+            findings.warning(span, message);
         }
     }
     check_room(sign_in, table, findings);
