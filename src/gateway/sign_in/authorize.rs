@@ -20,6 +20,7 @@ use super::reply::{page, page_of, redirect, with_cookies};
 use super::troubles::{AskedFor, authorize_page};
 use crate::access::auth::sign_in::settings::{SignIn, random};
 use crate::clock::now_s;
+use crate::telemetry::logs::shorten;
 
 impl SignInDesk {
     pub(super) async fn authorize(&self, request: &SignInRequest) -> Answer {
@@ -158,7 +159,7 @@ impl SignInDesk {
         named: AskedFor<'_>,
         request: &SignInRequest,
     ) -> Answer {
-        self.refused(request, "request", &format!("client {}: {fault}", named.client_id));
+        self.refused(request, "request", &format!("client {}: {fault}", shorten(named.client_id)));
         authorize_page(fault, named, &request.id)
     }
 }

@@ -100,10 +100,17 @@ impl SignInDesk {
         let required = self.settings.config.require.iter().map(|(claim, _)| claim.as_str());
         let wanted: Vec<&str> = required.chain([&*jwt.groups_claim, &*jwt.subject_claim, "name"]).collect();
         let is_missing = wanted.iter().any(|name| !is_said(name));
+        let mut is_emptied: Vec<&str> = Vec::new();
         if let Some(url) = metadata.userinfo_endpoint.as_ref().filter(|_| is_missing) {
             let userinfo = self.userinfo(url, &tokens.access_token).await?;
             id_token::judge_userinfo(&userinfo, &subject, &jwt.groups_claim)
                 .map_err(|fault| untrusted("userinfo", fault))?;
+            // An empty list says that there are none any more.
+            is_emptied = [&*jwt.groups_claim]
+                .into_iter()
+                .chain(self.settings.config.require.iter().map(|(claim, _)| claim.as_str()))
+                .filter(|name| userinfo.get(name).is_some())
+                .collect();
             let more = texts_of(&userinfo);
             let known: Vec<String> = claims.iter().map(|(name, _)| name.clone()).collect();
             claims.extend(more.into_iter().filter(|(name, _)| !known.contains(name)));
@@ -112,7 +119,8 @@ impl SignInDesk {
             // What was said before goes on, but for what is said now.
             let said: Vec<String> = claims.iter().map(|(name, _)| name.clone()).collect();
             let of_before = before.map(|before| before.claims.clone()).unwrap_or_default();
-            claims.extend(of_before.into_iter().filter(|(name, _)| !said.contains(name)));
+            let goes_on = |name: &str| !said.iter().any(|said| said == name) && !is_emptied.contains(&name);
+            claims.extend(of_before.into_iter().filter(|(name, _)| goes_on(name)));
         }
         Ok(claims)
     }

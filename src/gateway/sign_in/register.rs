@@ -4,8 +4,10 @@ use identity::oauth_error::{Answer, ErrorCode, OAuthError};
 use identity::registration::Registration;
 
 use super::desk::{SignInDesk, SignInRequest};
+use super::troubles::WHY_CHARS_MAX;
 use crate::access::auth::sign_in::settings::SignIn;
 use crate::clock::now_s;
+use crate::telemetry::logs::beginning;
 
 impl SignInDesk {
     pub(super) fn register(&self, request: &SignInRequest) -> Answer {
@@ -29,8 +31,9 @@ impl SignInDesk {
         let redirects = &self.settings.redirects;
         let registration =
             Registration::read(request.content_type.as_deref(), &request.body, redirects, now_s())?;
-        if !registration.left_out.is_empty() {
+        if !registration.left_out.is_empty() && self.admits_line() {
             let (client, left_out) = (request.client, registration.left_out.join("; "));
+            let left_out = beginning(&left_out, WHY_CHARS_MAX);
             tracing::info!(target: "audit", %client, left_out, "a client is registered without some redirect_uris");
         }
         let nonce = SignIn::nonce().ok_or(OAuthError::new(ErrorCode::ServerError, "no randomness"))?;

@@ -3,6 +3,7 @@
 //! Invariants: what is opened and whose it is, is judged before anything is fetched; the next state is stored before the client
 //! sees a token; who loses a race judges anew, and gets what the winner got.
 
+use identity::client::{ClientFault, check_url};
 use identity::client_auth::ShownClient;
 use identity::oauth_error::{Answer, ErrorCode, Fault, OAuthError};
 use identity::parameters::Parameters;
@@ -17,6 +18,7 @@ use identity::sealed::refresh_token::RefreshToken;
 use identity::sealed::{OpenFault, Sealable};
 use identity::server_metadata::TOKEN_PATH;
 use identity::token_request::{self, TokenRequest, Use, check_code, unanswered, use_code, use_refresh_token};
+use identity::uri::Uri;
 use zeroize::Zeroizing;
 
 use super::account_check::{CheckedAccount, known};
@@ -63,6 +65,12 @@ impl SignInDesk {
         let shown = ShownClient::read(request.authorization.as_deref(), &parameters)?;
         *has_tried_basic = shown.has_tried_basic();
         let asked = TokenRequest::read(&parameters)?;
+        // One that is unknown here registers anew if it hears that first. Nothing is fetched for it.
+        if Uri::read(&shown.id).is_ok_and(|uri| uri.is_web()) {
+            check_url(&shown.id).map_err(ClientFault::from)?;
+        } else {
+            self.find_client(Some(&shown.id), request.client).await.map_err(OAuthError::from)?;
+        }
         let opened = self.opened(&asked, &shown).await?;
         self.prove(&shown, TOKEN_PATH, request).await?;
         match (&asked, &opened) {

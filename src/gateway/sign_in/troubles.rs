@@ -10,7 +10,12 @@ use identity::redirect_uri::RedirectFault;
 use super::desk::{SignInDesk, SignInRequest};
 use super::reply::page_of;
 use crate::access::auth::sign_in::faults::ProviderFault;
+use crate::clock::now_s;
 use crate::grants::GrantsError;
+use crate::telemetry::logs::beginning;
+
+/// As much of a cause is logged.
+pub(super) const WHY_CHARS_MAX: usize = 400;
 
 /// A request as far as pages name it. Strangers have written it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,7 +117,18 @@ impl SignInDesk {
     /// Tells operators why somebody is not signed in.
     pub(super) fn refused(&self, request: &SignInRequest, kind: &'static str, why: &str) {
         self.series.refused.with_label_values(&[kind]).inc();
-        let client = request.client;
-        tracing::info!(target: "audit", %client, kind, why, request_id = request.id, "sign-in refused");
+        if self.admits_line() {
+            let (client, why) = (request.client, beginning(why, WHY_CHARS_MAX));
+            tracing::info!(target: "audit", %client, kind, why, request_id = request.id, "sign-in refused");
+        }
+    }
+
+    /// Whether a line may be written that strangers cause; says before it how many were left out.
+    pub(super) fn admits_line(&self) -> bool {
+        let admitted = self.settings.memory.admit_line(self.settings.refusal_lines_max, now_s());
+        if let Some(left_out @ 1..) = admitted {
+            tracing::warn!(target: "audit", left_out, "lines about refused sign-ins were left out");
+        }
+        admitted.is_some()
     }
 }

@@ -236,7 +236,7 @@ fn the_provider_is_asked_again_after_a_while() {
         let tokens = place.exchange(&client, &place.code(&client, user)).tokens();
         (client, tokens)
     };
-    let cases: [&(dyn Fn(&Place) + Sync); 3] = [
+    let cases: [&(dyn Fn(&Place) + Sync); 4] = [
         &|place| {
             let (all, other) = ([sign_in(place, "alice"), sign_in(place, "alice")], sign_in(place, "bob"));
             place.provider.faults(&json!({ "removed": ["alice"] }));
@@ -270,6 +270,17 @@ fn the_provider_is_asked_again_after_a_while() {
             });
             place.refresh(&client, &tokens.refresh).tokens();
             assert_eq!(place.call(&tokens.access), 200);
+        },
+        &|place| {
+            // Whoever refreshes gets no ID token, and has no group any more.
+            let (client, tokens) = sign_in(place, "alice");
+            place.provider.faults(
+                &json!({ "answers": { "/token": { "id_token": null }, "/userinfo": { "groups": [] } } }),
+            );
+            eventually_within(patience, "she is asked about", || {
+                (place.refresh(&client, &tokens.refresh).0.status == 400).then_some(())
+            });
+            assert_eq!(place.call(&tokens.access), 401);
         },
     ];
     side_by_side(cases, |case| case(&Place::with(RECHECK)));

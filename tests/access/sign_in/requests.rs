@@ -109,6 +109,20 @@ fn every_parameter_of_a_refresh_and_of_an_end_counts_once() {
     place.refresh(&client, &tokens.refresh).tokens();
 }
 
+#[test]
+fn a_client_that_is_unknown_hears_that_first() {
+    let place = Place::start();
+    let client = place.register(REDIRECT);
+    let asked = code_parameters(&client, &place.code(&client, "alice"));
+    // It would keep its registration, and end at a page, if it heard of its code alone.
+    for unknown in ["tlc_AAAA", "nobody", "http://a.example/c", "https://127.0.0.1/c"] {
+        AskedTokens(place.token(&changed(&asked, "client_id", unknown))).assert_refused("invalid_client");
+        let refresh = [("grant_type", "refresh_token"), ("refresh_token", "tlr_x"), ("client_id", unknown)];
+        AskedTokens(place.token(&refresh)).assert_refused("invalid_client");
+    }
+    AskedTokens(place.token(&asked)).tokens();
+}
+
 /// Values that are no text: of another encoding, with half an escape, or with NUL.
 const NO_TEXTS: [&str; 6] = ["%FF", "%C3", "%ED%A0%80", "%0", "%zz", "a%00b"];
 

@@ -281,7 +281,8 @@ pub(crate) fn cut(name: &str) -> Cow<'_, str> {
     }
 }
 
-fn beginning(text: &str, chars_max: usize) -> &str {
+/// So many characters of a text at most.
+pub(crate) fn beginning(text: &str, chars_max: usize) -> &str {
     text.char_indices().nth(chars_max).map_or(text, |(end, _)| &text[..end])
 }
 

@@ -39,6 +39,7 @@ pub(crate) struct SignInMemory {
     fetching_from: Arc<UnderWay<String>>,
     requests: Arc<PerAddress>,
     checking: Arc<UnderWay<Fingerprint>>,
+    refusals: Mutex<LinesOfSecond>,
 }
 
 impl Default for SignInMemory {
@@ -51,8 +52,17 @@ impl Default for SignInMemory {
             fetching_from: Arc::default(),
             requests: PerAddress::new(REQUESTS_PER_ADDRESS_MAX),
             checking: Arc::default(),
+            refusals: Mutex::default(),
         }
     }
+}
+
+/// The lines about refusals of one second.
+#[derive(Debug, Default)]
+struct LinesOfSecond {
+    second: u64,
+    written: usize,
+    left_out: u64,
 }
 
 /// A place to fetch something of a stranger's in. It is taken until nothing of that goes on any more.
@@ -63,6 +73,21 @@ pub(crate) struct FetchPlace {
 }
 
 impl SignInMemory {
+    /// Whether a line about a refusal may be written, of which strangers cause as many as they like. Then it says how many were left
+    /// out before it.
+    pub(crate) fn admit_line(&self, per_second_max: usize, now_s: u64) -> Option<u64> {
+        let mut lines = self.refusals.lock();
+        if lines.second != now_s {
+            (lines.second, lines.written) = (now_s, 0);
+        }
+        if lines.written >= per_second_max {
+            lines.left_out = lines.left_out.saturating_add(1);
+            return None;
+        }
+        lines.written += 1;
+        Some(std::mem::take(&mut lines.left_out))
+    }
+
     /// The right to be served; `None`: this network has as many requests as it may.
     pub(crate) fn admit(&self, address: IpAddr) -> Option<AddressShare> {
         self.requests.admit(address)
@@ -152,6 +177,15 @@ mod tests {
         assert!(begin(99, 99).is_some());
         drop(all);
         assert!(memory.fetching_from.0.lock().is_empty());
+    }
+
+    #[test]
+    fn lines_about_refusals_are_few_in_a_second_and_the_others_are_counted() {
+        let memory = SignInMemory::default();
+        let admitted: Vec<_> = (0..5).map(|_| memory.admit_line(2, 7)).collect();
+        assert_eq!(admitted, [Some(0), Some(0), None, None, None]);
+        assert_eq!([memory.admit_line(2, 8), memory.admit_line(2, 8)], [Some(3), Some(0)]);
+        assert_eq!(memory.admit_line(0, 9), None);
     }
 
     #[test]

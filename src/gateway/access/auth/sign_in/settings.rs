@@ -45,6 +45,8 @@ pub(crate) struct SignIn {
     /// The way to documents of clients, where they are fetched.
     pub public_tls: Option<Arc<Connector>>,
     pub memory: Arc<SignInMemory>,
+    /// Lines a second about requests that are refused.
+    pub refusal_lines_max: usize,
     /// The public URLs of the endpoints that take sign-ins.
     pub endpoints: Vec<String>,
     /// The facts of a person that a token says.
@@ -193,6 +195,7 @@ impl SignIn {
             memory: old
                 .filter(|old| old.issuer.config == issuer.config)
                 .map_or_else(Arc::default, |old| Arc::clone(&old.memory)),
+            refusal_lines_max: config.log.refusals_per_second_max,
             endpoints: endpoints.collect(),
             named: NamedFacts::of(config),
             clients: read_clients(sign_in)?,
