@@ -64,7 +64,7 @@ pub(super) async fn revoke(state: &State, body: &Bytes) -> HttpAnswer {
         }
         Err(error) => return page(StatusCode::BAD_REQUEST, TEXT, format!("{error}\n")),
     };
-    let (mut after, mut ended) = (None, 0);
+    let (mut after, mut ended, mut failure) = (None, 0, None);
     loop {
         let found = match grants.accounts(after.as_deref(), ACCOUNTS_MAX).await {
             Ok(found) => found,
@@ -75,7 +75,8 @@ pub(super) async fn revoke(state: &State, body: &Bytes) -> HttpAnswer {
             let ids: Vec<GrantId> = of_chosen.map(|grant| grant.id).collect();
             match grants.end_all(account.fingerprint(), &ids).await {
                 Ok(done) => ended += done.len() as u64,
-                Err(error) => return failed(&error),
+                // The others end all the same.
+                Err(error) => failure = Some(error),
             }
         }
         after = found.next;
@@ -85,7 +86,13 @@ pub(super) async fn revoke(state: &State, body: &Bytes) -> HttpAnswer {
     }
     state.metrics.sign_in.ended.with_label_values(&["operator"]).inc_by(ended);
     audit::act("end sign-ins by the admin listener", &format!("{ended} ended: {chosen:?}"));
-    page(StatusCode::OK, JSON, json_line(&EndedGrants { ended }))
+    match failure {
+        None => page(StatusCode::OK, JSON, json_line(&EndedGrants { ended })),
+        Some(error) => {
+            let told = format!("{ended} ended; of some accounts none could be ended: {error}\n");
+            page(StatusCode::SERVICE_UNAVAILABLE, TEXT, told)
+        }
+    }
 }
 
 /// The copy that is wanted.

@@ -29,6 +29,7 @@ mod records_answer;
 mod redis_records;
 pub(crate) mod standing;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -41,6 +42,7 @@ use identity::sealed::grant::GrantRecord;
 use identity::sealed::mark::Mark;
 use identity::sealed::news::News;
 use identity::sealed::{Nonce, OpenFault, Sealable, Seals};
+use parking_lot::Mutex;
 use store::{Change, Changes, Expected, Limits, Name, NewRecord, Outcome, Record, Sizes, Store, StoreError};
 
 use self::health::{SignInHealth, grows};
@@ -81,6 +83,8 @@ pub(crate) struct Grants {
     /// `None`: there is no `[sign_in]` now.
     seals: ArcSwapOption<Seals>,
     opening: OpeningTurns,
+    /// Turns at the provider, with their last seconds, of a gateway that shares nothing.
+    turns: Mutex<HashMap<Name, u64>>,
     /// The way to other replicas.
     shared: Option<Arc<Redis>>,
     pub(crate) news: Arc<GrantNews>,
@@ -180,6 +184,7 @@ impl Grants {
             health: SignInHealth::default(),
             seals: ArcSwapOption::empty(),
             opening: OpeningTurns::default(),
+            turns: Mutex::default(),
             shared,
             news,
             is_behind: true.into(),
@@ -190,6 +195,8 @@ impl Grants {
     /// Takes the keys of the configuration that is in force.
     pub(crate) fn take_up(&self, seals: Option<Arc<Seals>>) {
         self.seals.store(seals);
+        // News that was sealed with a key that has come just now did not open before.
+        self.doubt_news();
     }
 
     /// The grant of this name, if it has not ended.
@@ -371,12 +378,30 @@ impl Grants {
         life_s: u64,
     ) -> Result<Option<Turn>, GrantsError> {
         let name = account.record_name(TURN);
+        if let Records::File(_) = &self.records {
+            return Ok(self.take_own_turn(name_of(&name)?, life_s));
+        }
         let taken = self.mark(&name, now_s().saturating_add(life_s)).await?;
         taken.map(|generation| Ok(Turn { name: name_of(&name)?, generation })).transpose()
     }
 
+    /// The same where no other gateway could ask: a store without room has no part in it.
+    fn take_own_turn(&self, name: Name, life_s: u64) -> Option<Turn> {
+        let (mut turns, now_s) = (self.turns.lock(), now_s());
+        turns.retain(|_, until_s| *until_s >= now_s);
+        if turns.contains_key(&name) {
+            return None;
+        }
+        turns.insert(name.clone(), now_s.saturating_add(life_s));
+        Some(Turn { name, generation: 0 })
+    }
+
     /// Gives the right back. One that cannot be given back ends by its time.
     pub(crate) async fn end_turn(&self, turn: Turn) {
+        if let Records::File(_) = &self.records {
+            self.turns.lock().remove(&turn.name);
+            return;
+        }
         let changes = Changes::one(Change::delete(turn.name, turn.generation));
         if let Err(error) = self.records.commit(changes).await {
             tracing::debug!(%error, "a turn at the provider ends by its time");
@@ -516,6 +541,10 @@ impl Grants {
         let changes = Changes::new(changes).map_err(|_| GrantsError::TooLong("a change"))?;
         let done = self.records.commit(changes).await;
         self.health.note_commit(&done, grows);
+        if let Err(RecordsError::File(StoreError::Io(_))) = &done {
+            // It may have come through all the same, and news with it.
+            self.doubt_news();
+        }
         Ok(match done? {
             Outcome::Committed(_) => Written::Done,
             Outcome::Conflict => Written::Late,

@@ -21,7 +21,8 @@ const END_S_MAX: u64 = 1 << 40;
 /// More than anybody commits. A Lua number holds all generations of the next two centuries.
 const GENERATIONS_BY_SECOND: u64 = 1 << 20;
 
-/// Judges and changes. Keys: the counter, then of each change the record and the names of its kind, if these are listed.
+/// Judges and changes. Keys: the counter, then of each change the record and the names of its kind; where these stand nowhere, the
+/// record once more, as Redis lets its users name keys of theirs alone.
 /// Arguments: the second, the least generation, then of each change its name, the generation that it must have (`-`: none), what
 /// it becomes (`d`: nothing, `w`: a record, `l`: a record whose name stands in a log), its value, its end, and the seconds until
 /// then. Returns nothing after a conflict.
@@ -47,7 +48,7 @@ static COMMIT: LazyLock<Script> = LazyLock::new(|| {
             local until_s, left_s = ARGV[at * 6 + 1], ARGV[at * 6 + 2]
             if what == 'd' then
                 redis.call('DEL', record)
-                if names ~= '' then
+                if names ~= record then
                     redis.call('ZREM', names, name)
                 end
                 generations[at] = '-'
@@ -60,7 +61,7 @@ static COMMIT: LazyLock<Script> = LazyLock::new(|| {
                 if left_s ~= '-' then
                     redis.call('EXPIRE', record, math.max(1, tonumber(left_s)))
                 end
-                if names ~= '' then
+                if names ~= record then
                     redis.call('ZADD', names, what == 'l' and generation or '0', name)
                 end
                 generations[at] = generation
@@ -156,8 +157,9 @@ impl RedisRecords {
         let mut keys = vec![self.redis.key("sign-in-counter", &[])];
         let mut arguments = vec![text(now_s), text(first_generation_of(now_s))];
         for change in changes.as_slice() {
-            keys.push(self.key(&change.name));
-            keys.push(self.names_key(change.name.kind()).unwrap_or_default());
+            let record = self.key(&change.name);
+            keys.push(record.clone());
+            keys.push(self.names_key(change.name.kind()).unwrap_or(record));
             self.write_change(change, now_s, &mut arguments);
         }
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();

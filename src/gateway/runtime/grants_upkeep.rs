@@ -68,14 +68,16 @@ impl FleetWatch {
         let is_new = keys != self.told_keys;
         if is_new || tick.is_multiple_of(KEYS_INTERVAL_S * TICKS_PER_S) {
             match grants.tell_keys().await {
-                Ok(is_lacking) => self.tell_of_keys(is_lacking),
+                Ok(is_lacking) => {
+                    self.tell_of_keys(is_lacking);
+                    self.told_keys = keys;
+                }
                 Err(error) => tracing::debug!(%error, "other gateways cannot be told of keys"),
             }
         }
         if is_new || tick.is_multiple_of(SWEEP_AFTER_S * TICKS_PER_S) {
             self.tell_of_faults(state, grants.redis_faults().await);
         }
-        self.told_keys = keys;
     }
 
     fn tell_of_keys(&mut self, is_lacking: bool) {

@@ -22,8 +22,9 @@ use crate::access::auth::sign_in::settings::SignIn;
 use crate::clock::now_s;
 use crate::grants::{Grants, GrantsError, Held, Written};
 
-/// The time for which one gateway has the right to ask about an account: longer than its requests may take.
-const TURN_LIFE_S: u64 = 60;
+/// The time for which one gateway has the right to ask about an account: longer than its requests, and all tries to store what
+/// came of them, may take.
+const TURN_LIFE_S: u64 = 120;
 /// So often somebody else may have changed the account while the provider answered.
 const ATTEMPTS_MAX: usize = 8;
 /// Tries to store what the provider said, and the pause between two: within the turn.
@@ -214,7 +215,21 @@ impl SignInDesk {
         let mut held = asked;
         for _ in 0..ATTEMPTS_MAX {
             let next = AccountRecord { grants: held.value.grants.clone(), ..found.clone() };
-            if self.grants.replace_account(&held, &next).await? == Written::Done {
+            let written = self.grants.replace_account(&held, &next).await?;
+            let now = match written {
+                Written::Done => None,
+                Written::Late => match self.grants.account(found.fingerprint()).await? {
+                    None => return Ok(CheckedAccount::Gone),
+                    now => now,
+                },
+            };
+            // An earlier try has written it, and its answer got lost, or what follows failed.
+            let is_ours = |now: &Held<AccountRecord>| {
+                let given = found.refresh_token.as_ref();
+                given.is_some_and(|given| is_token(&now.value, given.expose()))
+                    && now.value.checked_s == found.checked_s
+            };
+            if now.as_ref().is_none_or(is_ours) {
                 let is_believed = next.unanswered_since_s.is_none();
                 self.series.checks.with_label_values(&[if is_believed { "ok" } else { "error" }]).inc();
                 if is_believed {
@@ -230,8 +245,8 @@ impl SignInDesk {
                     None => CheckedAccount::Gone,
                 });
             }
-            match self.grants.account(found.fingerprint()).await? {
-                None => return Ok(CheckedAccount::Gone),
+            match now {
+                None => {}
                 // A sign-in has brought newer tokens, which must not be overwritten.
                 Some(now) if spent.as_ref().is_none_or(|spent| !is_token(&now.value, spent.expose())) => {
                     return Ok(CheckedAccount::Good(Box::new(now)));

@@ -33,6 +33,9 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause after a failure, and between two fetches for keys that a set does not have.
 const PAUSE: Duration = Duration::from_secs(FAILURE_KEPT_S);
 
+/// A document counts for so long where a newer one cannot be had.
+const STALE_MAX: Duration = Duration::from_hours(24);
+
 /// The outcome of a fetch of a stranger's.
 type FetchedAnswer = Result<http::Response<Bytes>, DocumentError>;
 
@@ -45,7 +48,17 @@ impl SignInDesk {
             client.map_err(|fault| refused(fault.to_string()))
         };
         let documents = &self.settings.memory.documents;
-        documents.get(url, None, self.fetched(url, asker, read)).await
+        let fetch = async {
+            let fetched = self.fetched(url, asker, read).await;
+            if fetched.outcome.as_ref().err().is_none_or(|error| !error.is_passing) {
+                return fetched;
+            }
+            // People stay signed in at a client whose server is away, or whose place strangers have.
+            let before =
+                documents.last(url).filter(|before| before.outcome.is_ok() && before.age() < STALE_MAX);
+            before.map_or(fetched.clone(), |before| before.kept_on(fetched.lasts()))
+        };
+        documents.get(url, None, fetch).await
     }
 
     /// True where a key of the client has signed this assertion. One that its set does not have may be new: then the set is

@@ -39,7 +39,10 @@ impl SignInDesk {
             }
             return Ok(revocation::answer());
         };
-        self.prove(&shown, REVOKE_PATH, request).await?;
+        // Nor for one that has ended.
+        if self.grants.grant(grant).await?.is_some() {
+            self.prove(&shown, REVOKE_PATH, request).await?;
+        }
         if let Some(ended) = self.grants.end(grant).await? {
             self.series.ended.with_label_values(&["client"]).inc();
             tracing::info!(

@@ -36,6 +36,15 @@ enum ShownGrant {
     Refresh(RefreshToken),
 }
 
+impl ShownGrant {
+    fn grant(&self) -> GrantId {
+        match self {
+            Self::Code(code) => code.grant,
+            Self::Refresh(token) => token.grant,
+        }
+    }
+}
+
 impl From<GrantsError> for OAuthError {
     fn from(_: GrantsError) -> Self {
         let why = "the gateway cannot reach the place where it keeps sign-ins: try again later, the sign-in goes on";
@@ -72,6 +81,10 @@ impl SignInDesk {
             self.find_client(Some(&shown.id), request.client).await.map_err(OAuthError::from)?;
         }
         let opened = self.opened(&asked, &shown).await?;
+        // Nothing is fetched or stored for a sign-in that has ended.
+        if self.grants.grant(opened.grant()).await?.is_none() {
+            return Err(ended());
+        }
         self.prove(&shown, TOKEN_PATH, request).await?;
         match (&asked, &opened) {
             (TokenRequest::Code { redirect_uri, verifier, resource, .. }, ShownGrant::Code(code)) => {

@@ -44,6 +44,16 @@ impl<T, E> Kept<T, E> {
         Self { outcome, fetched: now, until: now + lasts }
     }
 
+    /// The same, kept for so long from now. Its age goes on.
+    pub(crate) fn kept_on(self, lasts: Duration) -> Self {
+        Self { until: clock::now() + lasts, ..self }
+    }
+
+    /// The time since it was fetched.
+    pub(crate) fn age(&self) -> Duration {
+        clock::since(self.fetched)
+    }
+
     /// The time for which it is still kept; zero where that is over.
     pub(crate) fn lasts(&self) -> Duration {
         self.until.saturating_duration_since(clock::now())
