@@ -30,6 +30,7 @@ mod redis_records;
 pub(crate) mod standing;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -83,7 +84,7 @@ pub(crate) struct Grants {
     /// `None`: there is no `[sign_in]` now.
     seals: ArcSwapOption<Seals>,
     opening: OpeningTurns,
-    /// Turns at the provider, with their last seconds, of a gateway that shares nothing.
+    /// Turns at the provider of a gateway that shares nothing, each with its last second.
     turns: Mutex<HashMap<Name, u64>>,
     /// The way to other replicas.
     shared: Option<Arc<Redis>>,
@@ -194,9 +195,12 @@ impl Grants {
 
     /// Takes the keys of the configuration that is in force.
     pub(crate) fn take_up(&self, seals: Option<Arc<Seals>>) {
+        let before = self.key_names();
         self.seals.store(seals);
-        // News that was sealed with a key that has come just now did not open before.
-        self.doubt_news();
+        if self.key_names() != before {
+            // News that was sealed with a key that has come just now did not open before.
+            self.doubt_news();
+        }
     }
 
     /// The grant of this name, if it has not ended.
@@ -387,19 +391,24 @@ impl Grants {
 
     /// The same where no other gateway could ask: a store without room has no part in it.
     fn take_own_turn(&self, name: Name, life_s: u64) -> Option<Turn> {
-        let (mut turns, now_s) = (self.turns.lock(), now_s());
+        let now_s = now_s();
+        let until_s = now_s.saturating_add(life_s);
+        let mut turns = self.turns.lock();
         turns.retain(|_, until_s| *until_s >= now_s);
-        if turns.contains_key(&name) {
-            return None;
+        match turns.entry(name.clone()) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(place) => {
+                place.insert(until_s);
+                Some(Turn { name, generation: until_s })
+            }
         }
-        turns.insert(name.clone(), now_s.saturating_add(life_s));
-        Some(Turn { name, generation: 0 })
     }
 
     /// Gives the right back. One that cannot be given back ends by its time.
     pub(crate) async fn end_turn(&self, turn: Turn) {
         if let Records::File(_) = &self.records {
-            self.turns.lock().remove(&turn.name);
+            // The next one is somebody else's, if this one was over.
+            self.turns.lock().retain(|name, until_s| *name != turn.name || *until_s != turn.generation);
             return;
         }
         let changes = Changes::one(Change::delete(turn.name, turn.generation));
@@ -542,7 +551,7 @@ impl Grants {
         let done = self.records.commit(changes).await;
         self.health.note_commit(&done, grows);
         if let Err(RecordsError::File(StoreError::Io(_))) = &done {
-            // It may have come through all the same, and news with it.
+            // It may have come through all the same, and news with it. In Redis the log tells.
             self.doubt_news();
         }
         Ok(match done? {

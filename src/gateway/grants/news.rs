@@ -3,7 +3,7 @@
 //! A token is known without a store, so what happened to its grant since has to be known instead: here, for as long as a token
 //! of it may last. A caller that was let in asks for the [`epoch`](GrantNews::epoch) alone, and looks again once it is another.
 //!
-//! Invariants: what ended stays ended; bounded by the store, which holds a record for each of them.
+//! Invariants: what ended stays ended; bounded by the store, which holds a record for each of them, or for its grant.
 
 use std::collections::HashMap;
 use std::sync::Arc;

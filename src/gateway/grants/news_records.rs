@@ -12,10 +12,11 @@ use std::sync::atomic::Ordering;
 use identity::sealed::account::AccountRecord;
 use identity::sealed::fingerprint::GrantId;
 use identity::sealed::news::News;
-use store::{Change, Name, Record};
+use store::{Change, Name, Record, StoreError};
 
 use super::kinds::NEWS;
 use super::records::Records;
+use super::records_answer::RecordsError;
 use super::redis_records::RedisRecords;
 use super::{ATTEMPTS_MAX, Grants, GrantsError, PAGE, TOKEN_LIFE_MAX_S, Written, name_of};
 use crate::clock::now_s;
@@ -26,25 +27,40 @@ use crate::redis::peer_message::PeerMessage;
 const CLOCKS_DIFFER_S: u64 = 60 * 60;
 
 impl Grants {
-    /// Tells all gateways that tokens which were issued before now say what was true of the person before.
+    /// Tells all gateways that tokens which were issued before now say what was true of the person before. After a failure it is
+    /// known here at least, of all grants, and has to be told once more.
     pub(crate) async fn note_change(&self, account: &AccountRecord) -> Result<(), GrantsError> {
         let news = News::ChangedAt(now_s());
+        let mut told = Ok(());
         for id in &account.grants {
-            let name = news_name(*id)?;
-            for _ in 0..ATTEMPTS_MAX {
-                let record = self.sealed(name.as_str(), &news, now_s().saturating_add(TOKEN_LIFE_MAX_S))?;
-                let change = match self.records.read(&name).await? {
-                    Some(before) if self.news_in(*id, &before).await? == Some(News::Ended) => break,
-                    Some(before) => Change::replace(name.clone(), before.generation, record),
-                    None => Change::create(name.clone(), record),
-                };
-                if self.commit(vec![change]).await? == Written::Done {
-                    self.tell(*id, news);
-                    break;
+            match self.keep_change(*id, news).await {
+                Ok(()) => {}
+                // No other gateway has to hear of it, and this one knows it. Renewals go on at a full store.
+                Err(GrantsError::Records(RecordsError::File(error @ StoreError::Full(_)))) => {
+                    tracing::warn!(%error, "it is known until a restart alone that groups of a person have changed");
                 }
+                Err(error) => told = Err(error),
+            }
+            self.tell(*id, news);
+        }
+        told
+    }
+
+    /// Keeps that a grant's person has changed, unless it has ended.
+    async fn keep_change(&self, id: GrantId, news: News) -> Result<(), GrantsError> {
+        let name = news_name(id)?;
+        for _ in 0..ATTEMPTS_MAX {
+            let record = self.sealed(name.as_str(), &news, now_s().saturating_add(TOKEN_LIFE_MAX_S))?;
+            let change = match self.records.read(&name).await? {
+                Some(before) if self.news_in(id, &before).await? == Some(News::Ended) => return Ok(()),
+                Some(before) => Change::replace(name.clone(), before.generation, record),
+                None => Change::create(name.clone(), record),
+            };
+            if self.commit(vec![change]).await? == Written::Done {
+                return Ok(());
             }
         }
-        Ok(())
+        Err(GrantsError::Contended(name.to_string()))
     }
 
     /// The change that keeps the end of a grant.

@@ -144,7 +144,7 @@ impl SignInDesk {
         };
         let asked = self.ask_again(&account.value, &token).await;
         match asked {
-            Ok(found) => self.keep(account, found).await,
+            Ok(found) => self.keep(&account, &found).await,
             Err(PersonFault::Requirement { claim, .. }) => {
                 self.end_account(&account.value, "require", &format!("{claim} does not hold any more")).await
             }
@@ -188,13 +188,18 @@ impl SignInDesk {
     /// Stores what the provider said, with the grants that stand there by then.
     async fn keep(
         &self,
-        asked: Held<AccountRecord>,
-        found: AccountRecord,
+        asked: &Held<AccountRecord>,
+        found: &AccountRecord,
     ) -> Result<CheckedAccount, GrantsError> {
+        let is_believed = found.unanswered_since_s.is_none();
+        self.series.checks.with_label_values(&[if is_believed { "ok" } else { "error" }]).inc();
+        if is_believed {
+            self.grants.note_provider_answer();
+        }
         let mut tries = 0;
         loop {
             // A token that was given is not given again: a store that is away for a moment must not lose it.
-            match self.try_to_keep(asked.clone(), &found).await {
+            match self.try_to_keep(asked, found).await {
                 Err(error) if tries < KEEP_TRIES_MAX => {
                     tries += 1;
                     tracing::warn!(%error, "the provider's answer is not stored yet");
@@ -205,54 +210,32 @@ impl SignInDesk {
         }
     }
 
+    /// An earlier try may have stored it, though its answer got lost, or have failed at what follows: that is done in any case.
     async fn try_to_keep(
         &self,
-        asked: Held<AccountRecord>,
+        asked: &Held<AccountRecord>,
         found: &AccountRecord,
     ) -> Result<CheckedAccount, GrantsError> {
-        let spent = asked.value.refresh_token.clone();
-        let has_changed = self.names_of(&asked.value) != self.names_of(found);
-        let mut held = asked;
+        let mut held = asked.clone();
         for _ in 0..ATTEMPTS_MAX {
             let next = AccountRecord { grants: held.value.grants.clone(), ..found.clone() };
             let written = self.grants.replace_account(&held, &next).await?;
-            let now = match written {
-                Written::Done => None,
-                Written::Late => match self.grants.account(found.fingerprint()).await? {
-                    None => return Ok(CheckedAccount::Gone),
-                    now => now,
-                },
+            let Some(now) = self.grants.account(found.fingerprint()).await? else {
+                return Ok(CheckedAccount::Gone);
             };
-            // An earlier try has written it, and its answer got lost, or what follows failed.
-            let is_ours = |now: &Held<AccountRecord>| {
-                let given = found.refresh_token.as_ref();
-                given.is_some_and(|given| is_token(&now.value, given.expose()))
-                    && now.value.checked_s == found.checked_s
-            };
-            if now.as_ref().is_none_or(is_ours) {
-                let is_believed = next.unanswered_since_s.is_none();
-                self.series.checks.with_label_values(&[if is_believed { "ok" } else { "error" }]).inc();
-                if is_believed {
-                    self.grants.note_provider_answer();
-                }
-                if has_changed {
-                    self.grants.note_change(&next).await?;
-                    tracing::info!(target: "audit", principal = next.principal, "groups or claims changed");
-                }
-                return Ok(match self.grants.account(next.fingerprint()).await? {
-                    Some(now) if self.due(&now.value) == CheckDue::Overdue => CheckedAccount::Overdue,
-                    Some(now) => CheckedAccount::Good(Box::new(now)),
-                    None => CheckedAccount::Gone,
-                });
+            // Some of its grants have ended. Anything else is as new as this, or newer: a sign-in has brought other tokens.
+            if written == Written::Late && is_as_asked(&now.value, &asked.value) {
+                held = now;
+                continue;
             }
-            match now {
-                None => {}
-                // A sign-in has brought newer tokens, which must not be overwritten.
-                Some(now) if spent.as_ref().is_none_or(|spent| !is_token(&now.value, spent.expose())) => {
-                    return Ok(CheckedAccount::Good(Box::new(now)));
-                }
-                Some(now) => held = now,
+            if self.names_of(&asked.value) != self.names_of(found) {
+                self.grants.note_change(&now.value).await?;
+                tracing::info!(target: "audit", principal = found.principal, "groups or claims changed");
             }
+            return Ok(match self.due(&now.value) {
+                CheckDue::Overdue => CheckedAccount::Overdue,
+                _ => CheckedAccount::Good(Box::new(now)),
+            });
         }
         Err(GrantsError::Contended(found.principal.clone()))
     }
@@ -311,6 +294,47 @@ impl SignInDesk {
     }
 }
 
+/// True while the account says what it said when the provider was asked about it.
+fn is_as_asked(now: &AccountRecord, asked: &AccountRecord) -> bool {
+    let spent = asked.refresh_token.as_ref();
+    now.checked_s == asked.checked_s && spent.is_some_and(|spent| is_token(now, spent.expose()))
+}
+
 fn is_token(account: &AccountRecord, token: &str) -> bool {
     account.refresh_token.as_ref().is_some_and(|now| now.is(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use identity::presented::Presented;
+
+    use super::*;
+
+    fn account(token: &str, checked_s: u64) -> AccountRecord {
+        AccountRecord {
+            issuer: "https://login.example.com".into(),
+            subject: "ann".into(),
+            principal: "jwt:https://login.example.com ann".into(),
+            name: "Ann".into(),
+            groups: vec![],
+            claims: vec![],
+            refresh_token: Some(Presented::new(token)),
+            checked_s,
+            unanswered_since_s: None,
+            grants: vec![GrantId([1; 16])],
+        }
+    }
+
+    #[test]
+    fn an_answer_overwrites_what_was_asked_about_alone() {
+        let asked = account("given once for good", 5);
+        let is_overwritten = |now: &AccountRecord| is_as_asked(now, &asked);
+        let ended = AccountRecord { grants: vec![], ..asked.clone() };
+        let unanswered = AccountRecord { unanswered_since_s: Some(7), ..asked.clone() };
+        assert!(is_overwritten(&asked) && is_overwritten(&ended) && is_overwritten(&unanswered));
+        // A sign-in at a provider that gives no other token, and at one that does.
+        assert!(!is_overwritten(&account("given once for good", 6)) && !is_overwritten(&account("next", 5)));
+        let without = AccountRecord { refresh_token: None, ..asked.clone() };
+        assert!(!is_overwritten(&without));
+    }
 }

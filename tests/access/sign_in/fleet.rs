@@ -102,6 +102,11 @@ fn revoke(place: &Place, client: &str, token: &str) -> Response {
     place.daemon.send(&post_form("/revoke", &form(&[("token", token), ("client_id", client)])))
 }
 
+/// The keys of all records in Redis.
+fn records(fleet: &Fleet) -> Vec<String> {
+    fleet.redis.command(&["KEYS", "trunkline:sign-in:*"]).lines().map(str::to_owned).collect()
+}
+
 /// Waits until the tokens that were got then have to be renewed.
 fn await_renewal(got_s: u64) {
     eventually("the tokens may be renewed", || (now_s() > got_s + REUSE_S).then_some(()));
@@ -356,4 +361,38 @@ fn the_operator_is_told_of_a_redis_that_loses_sign_ins() {
     assert_eq!(place.call(&tokens.access), 401);
     fleet.redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
     place.exchange(&client, &code).tokens();
+}
+
+#[test]
+fn groups_that_have_changed_are_told_as_soon_as_that_can_be_kept() {
+    let scopes =
+        "scopes = { \"mcp:read\" = [\"*\"], \"mcp:write\" = [\"board\"], \"mcp:audit\" = [\"audit\"] }";
+    let fleet = Fleet::with(scopes, &["--appendonly", "yes"]);
+    let place = fleet.gateway();
+    let (client, tokens) = signed_in(&place);
+    let before = records(&fleet);
+    // What the last answer does not meet has the provider asked at once.
+    let require = |group: &str| {
+        place.provider.faults(&serde_json::json!({ "groups": { "alice": [group] } }));
+        let more = format!("require = {{ groups = [\"{group}\"] }}");
+        fleet.settings(KEY, &more, |settings| place.reload(settings));
+    };
+    require("board");
+    let tokens = place.refresh(&client, &tokens.refresh).tokens();
+    let made: Vec<String> = records(&fleet).into_iter().filter(|key| !before.contains(key)).collect();
+    let [news] = &made[..] else { panic!("one piece of news: {made:?}") };
+    let field = |name: &str| fleet.redis.command(&["HGET", news, name]).trim().to_owned();
+    let (generation, end_s) = (field("g"), field("u"));
+    // Without its end the record cannot be read, and so not be replaced.
+    fleet.redis.command(&["HDEL", news, "u"]);
+    require("audit");
+    let from = place.daemon.log().len();
+    let next = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| place.refresh(&client, &tokens.refresh).tokens());
+        place.daemon.wait_for_log(from, "it waits", |line| line.contains("is not stored yet"));
+        fleet.redis.command(&["HSET", news, "u", &end_s]);
+        asked.join().expect("it is answered")
+    });
+    assert_eq!(place.call(&next.access), 200);
+    assert_ne!(field("g"), generation, "there is news again");
 }

@@ -45,8 +45,13 @@ fn grant(number: u8) -> GrantRecord {
 
 impl Kept {
     fn new() -> Self {
+        Self::with(10_000)
+    }
+
+    /// With room for so many records.
+    fn with(records_max: u64) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let limits = Limits { records_max: 10_000, file_bytes_max: 4 << 30, queue_max: QUEUE_MAX };
+        let limits = Limits { records_max, file_bytes_max: 4 << 30, queue_max: QUEUE_MAX };
         let file = Store::open(&folder.path().join(STORE_FILE), now_s(), limits).expect("a store");
         let seals = Seals::ephemeral(&[7; 32]).expect("keys");
         let grants = Grants {
@@ -55,6 +60,7 @@ impl Kept {
             health: SignInHealth::default(),
             seals: ArcSwapOption::from_pointee(seals),
             opening: OpeningTurns::default(),
+            turns: Mutex::default(),
             shared: None,
             news: Arc::default(),
             is_behind: false.into(),
@@ -120,6 +126,23 @@ async fn many_grants_end_in_few_commits() {
     let ended = kept.grants.end_all(judged.fingerprint(), &judged.grants).await.expect("ended");
     assert_eq!((ended.len(), kept.account().await.is_none()), (64, true));
     assert!(kept.commits() - before <= 22, "{}", kept.commits() - before);
+}
+
+#[tokio::test]
+async fn at_a_full_store_the_provider_is_asked_and_changed_groups_are_known() {
+    let kept = Kept::with(2);
+    kept.open(0..1).await;
+    let full = kept.grants.is_first_use(&["x"], now_s() + 60).await;
+    assert!(matches!(full, Err(GrantsError::Records(RecordsError::File(StoreError::Full(_))))), "{full:?}");
+    let name = account().fingerprint();
+    let take = async || kept.grants.take_turn(name, 60).await.expect("it needs no record");
+    let turn = take().await.expect("it is free");
+    assert!(take().await.is_none(), "somebody has it");
+    kept.grants.end_turn(turn).await;
+    assert!(take().await.is_some(), "it was given back");
+    let person = kept.account().await.expect("an account");
+    kept.grants.note_change(&person).await.expect("it is known");
+    assert!(matches!(kept.grants.news.of(GrantId([0; 16])), Some(News::ChangedAt(_))));
 }
 
 /// As who can write to the store may do.

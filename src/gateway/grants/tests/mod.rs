@@ -134,6 +134,7 @@ async fn gateway(server: &RedisServer, socket: &std::path::Path, keys: &str, lis
         health: SignInHealth::default(),
         seals: ArcSwapOption::from_pointee(seals(keys)),
         opening: OpeningTurns::default(),
+        turns: Mutex::default(),
         shared: Some(redis),
         news: Arc::default(),
         is_behind: true.into(),
