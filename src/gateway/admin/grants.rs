@@ -15,8 +15,8 @@ use super::answers::json_line;
 use super::answers::{HttpAnswer, TEXT, page};
 use crate::context::audit;
 use crate::context::state::State;
-use crate::grants::GrantsError;
 use crate::grants::standing::BackUpError;
+use crate::grants::{AccountsPage, Grants, GrantsError};
 
 const JSON: &str = "application/json";
 /// Accounts of one page.
@@ -44,6 +44,8 @@ pub(super) async fn list(state: &State, query: &str) -> HttpAnswer {
     let Some(grants) = state.grants.load_full() else { return page(StatusCode::NOT_FOUND, TEXT, NONE) };
     let after = query.strip_prefix("after=").filter(|after| !after.is_empty());
     match grants.accounts(after, ACCOUNTS_MAX).await {
+        // A list that leaves somebody out would be taken for whole.
+        Ok(AccountsPage { fault: Some(fault), .. }) => failed(&fault),
         Ok(found) => {
             let rows = found.accounts.iter();
             let rows = rows.flat_map(|(account, grants)| grants.iter().map(|grant| row(account, grant)));
@@ -64,33 +66,38 @@ pub(super) async fn revoke(state: &State, body: &Bytes) -> HttpAnswer {
         }
         Err(error) => return page(StatusCode::BAD_REQUEST, TEXT, format!("{error}\n")),
     };
-    let (mut after, mut ended, mut failure) = (None, 0, None);
+    let (ended, fault) = end_chosen(&grants, &chosen).await;
+    state.metrics.sign_in.ended.with_label_values(&["operator"]).inc_by(ended);
+    audit::act("end sign-ins by the admin listener", &format!("{ended} ended: {chosen:?}"));
+    match fault {
+        None => page(StatusCode::OK, JSON, json_line(&EndedGrants { ended })),
+        Some(fault) => {
+            let told = format!("{ended} ended, and there may be more that have not: {fault}\n");
+            page(StatusCode::SERVICE_UNAVAILABLE, TEXT, told)
+        }
+    }
+}
+
+/// Ends all that are chosen, behind those that cannot be ended as well. Their number, and the fault of one that goes on.
+async fn end_chosen(grants: &Grants, chosen: &Chosen) -> (u64, Option<GrantsError>) {
+    let (mut after, mut ended, mut fault) = (None, 0, None);
     loop {
         let found = match grants.accounts(after.as_deref(), ACCOUNTS_MAX).await {
             Ok(found) => found,
-            Err(error) => return failed(&error),
+            Err(error) => return (ended, Some(error)),
         };
+        fault = found.fault.or(fault);
         for (account, of_account) in &found.accounts {
             let of_chosen = of_account.iter().filter(|grant| chosen.holds(account, grant));
             let ids: Vec<GrantId> = of_chosen.map(|grant| grant.id).collect();
             match grants.end_all(account.fingerprint(), &ids).await {
                 Ok(done) => ended += done.len() as u64,
-                // The others end all the same.
-                Err(error) => failure = Some(error),
+                Err(error) => fault = Some(error),
             }
         }
         after = found.next;
         if after.is_none() {
-            break;
-        }
-    }
-    state.metrics.sign_in.ended.with_label_values(&["operator"]).inc_by(ended);
-    audit::act("end sign-ins by the admin listener", &format!("{ended} ended: {chosen:?}"));
-    match failure {
-        None => page(StatusCode::OK, JSON, json_line(&EndedGrants { ended })),
-        Some(error) => {
-            let told = format!("{ended} ended; of some accounts none could be ended: {error}\n");
-            page(StatusCode::SERVICE_UNAVAILABLE, TEXT, told)
+            return (ended, fault);
         }
     }
 }

@@ -153,6 +153,8 @@ pub(crate) struct Turn {
 #[derive(Debug, Default)]
 pub(crate) struct AccountsPage {
     pub accounts: Vec<(AccountRecord, Vec<GrantRecord>)>,
+    /// The reason that one of them at least is left out.
+    pub fault: Option<GrantsError>,
     /// The name behind which the next page begins.
     pub next: Option<String>,
 }
@@ -449,13 +451,22 @@ impl Grants {
         let found = self.records.names(ACCOUNT, after.as_ref(), count_max).await?;
         let mut page = AccountsPage::default();
         for name in &found.names {
-            if let Some(held) = self.read::<AccountRecord>(name.as_str()).await? {
-                let grants = self.of_account(&held.value).await?;
-                page.accounts.push((held.value, grants));
+            match self.account_with_grants(name).await {
+                Ok(account) => page.accounts.extend(account),
+                Err(fault) => page.fault = Some(fault),
             }
         }
         page.next = found.next.as_ref().map(Name::to_string);
         Ok(page)
+    }
+
+    async fn account_with_grants(
+        &self,
+        name: &Name,
+    ) -> Result<Option<(AccountRecord, Vec<GrantRecord>)>, GrantsError> {
+        let Some(held) = self.read::<AccountRecord>(name.as_str()).await? else { return Ok(None) };
+        let grants = self.of_account(&held.value).await?;
+        Ok(Some((held.value, grants)))
     }
 
     /// Removes what is over, of a file. Returns its sizes; `None`: Redis does so itself.

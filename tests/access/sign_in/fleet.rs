@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::browser::moves_on;
+use super::operators::grants;
 use super::place::{asking, authorize, code_of, code_parameters};
 use super::{AskedTokens, Browser, Place, REDIRECT, Settings, Tokens, URL, form, post_form};
 use crate::harness::{Folder, Redis, Response, eventually, now_s, write_secret};
@@ -395,4 +396,22 @@ fn groups_that_have_changed_are_told_as_soon_as_that_can_be_kept() {
     });
     assert_eq!(place.call(&next.access), 200);
     assert_ne!(field("g"), generation, "there is news again");
+}
+
+#[test]
+fn an_operator_ends_all_others_where_the_record_of_one_cannot_be_read() {
+    let fleet = Fleet::new();
+    let place = fleet.settings(KEY, "", |settings| Place::with(Settings { has_operators: true, ..settings }));
+    let place = connected(place);
+    let alice = place.signed_in("alice");
+    let of_alice = records(&fleet);
+    let bob = place.signed_in("bob");
+    for key in &of_alice {
+        fleet.redis.command(&["HDEL", key, "u"]);
+    }
+    let (code, _, told) = grants(&place, &["revoke", "--all"]);
+    assert!(code == Some(1) && told.contains("1 ended, and there may be more"), "{code:?}: {told}");
+    assert_eq!((place.call(&alice.access), place.call(&bob.access)), (200, 401));
+    let (code, listed, told) = grants(&place, &["list"]);
+    assert!(code == Some(1) && listed.is_empty() && told.contains("cannot be read"), "{code:?}: {told}");
 }

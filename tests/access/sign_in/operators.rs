@@ -9,7 +9,7 @@ use crate::harness::{api_key, call, with_key};
 const KEY: &str = "tl_0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// `trunkline grants` with these arguments: its exit code, standard output and standard error.
-fn grants(place: &Place, arguments: &[&str]) -> (Option<i32>, String, String) {
+pub(super) fn grants(place: &Place, arguments: &[&str]) -> (Option<i32>, String, String) {
     let admin = place.daemon.admin().to_string();
     let output = Command::new(env!("CARGO_BIN_EXE_trunkline"))
         .arg("grants")
