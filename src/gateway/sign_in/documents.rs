@@ -32,7 +32,6 @@ use crate::identity::refusal::CredentialFault;
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause after a failure, and between two fetches for keys that a set does not have.
 const PAUSE: Duration = Duration::from_secs(FAILURE_KEPT_S);
-
 /// A document counts for so long where a newer one cannot be had.
 const STALE_MAX: Duration = Duration::from_hours(24);
 
@@ -50,13 +49,9 @@ impl SignInDesk {
         let documents = &self.settings.memory.documents;
         let fetch = async {
             let fetched = self.fetched(url, asker, read).await;
-            if fetched.outcome.as_ref().err().is_none_or(|error| !error.is_passing) {
-                return fetched;
-            }
-            // People stay signed in at a client whose server is away, or whose place strangers have.
-            let before =
-                documents.last(url).filter(|before| before.outcome.is_ok() && before.age() < STALE_MAX);
-            before.map_or(fetched.clone(), |before| before.kept_on(fetched.lasts()))
+            let is_passing = fetched.outcome.as_ref().is_err_and(|error| error.is_passing);
+            // People stay signed in at a client whose server is away, or while strangers have all places.
+            if is_passing { documents.last_instead(fetched, url, STALE_MAX) } else { fetched }
         };
         documents.get(url, None, fetch).await
     }

@@ -44,16 +44,6 @@ impl<T, E> Kept<T, E> {
         Self { outcome, fetched: now, until: now + lasts }
     }
 
-    /// The same, kept for so long from now. Its age goes on.
-    pub(crate) fn kept_on(self, lasts: Duration) -> Self {
-        Self { until: clock::now() + lasts, ..self }
-    }
-
-    /// The time since it was fetched.
-    pub(crate) fn age(&self) -> Duration {
-        clock::since(self.fetched)
-    }
-
     /// The time for which it is still kept; zero where that is over.
     pub(crate) fn lasts(&self) -> Duration {
         self.until.saturating_duration_since(clock::now())
@@ -74,6 +64,17 @@ impl<T: Send + Sync + 'static, E: Clone + Send + Sync + 'static> Fetched<T, E> {
     /// The outcome of the last fetch of a URL, good or over.
     pub(crate) fn last(&self, url: &str) -> Option<Kept<T, E>> {
         self.kept.get(url)
+    }
+
+    /// In the place of a failure the thing that was fetched last, while it is not older than it may be. It is kept for as long as
+    /// the failure would be, and gets no younger.
+    pub(crate) fn last_instead(&self, failure: Kept<T, E>, url: &str, age_max: Duration) -> Kept<T, E> {
+        match self.last(url) {
+            Some(last) if last.outcome.is_ok() && clock::since(last.fetched) < age_max => {
+                Kept { until: clock::now() + failure.lasts(), ..last }
+            }
+            _ => failure,
+        }
     }
 
     /// The thing at a URL: the one that is kept, else by `fetch`. `age_max`: an older one is fetched again, though it is good.
@@ -164,6 +165,33 @@ mod tests {
         assert_eq!(count.get(), 1);
         tokio::time::advance(PAUSE).await;
         assert!(all.get(URL, None, fetch(&count, LIFE)).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn for_a_while_the_last_one_stands_in_for_a_failure() {
+        const AGE_MAX: Duration = Duration::from_hours(24);
+        let (all, count) = (Fetched::new(4), Cell::new(0));
+        let get = async |lasts: Duration| {
+            let fetched = async {
+                let fetched = fetch(&count, lasts).await;
+                if fetched.outcome.is_err() { all.last_instead(fetched, URL, AGE_MAX) } else { fetched }
+            };
+            all.get(URL, None, fetched).await
+        };
+        assert_eq!(get(PAUSE).await, Err("away"), "there is no other");
+        tokio::time::advance(PAUSE).await;
+        assert_eq!(get(LIFE).await.as_deref(), Ok(&2));
+        tokio::time::advance(LIFE).await;
+        for _ in 0..3 {
+            assert_eq!(get(PAUSE).await.as_deref(), Ok(&2));
+        }
+        assert_eq!(count.get(), 3, "after a failure there is a pause all the same");
+        tokio::time::advance(PAUSE).await;
+        // The way of one for whom there is no place.
+        assert_eq!(get(Duration::ZERO).await.as_deref(), Ok(&2));
+        assert_eq!((get(PAUSE).await.as_deref(), count.get()), (Ok(&2), 5), "that one is nobody else's");
+        tokio::time::advance(AGE_MAX - LIFE - PAUSE).await;
+        assert_eq!(get(PAUSE).await, Err("away"), "it has got no younger");
     }
 
     #[tokio::test(start_paused = true)]
