@@ -25,6 +25,8 @@ const SWEEP_AFTER_S: u64 = 30;
 #[derive(Default)]
 struct FleetWatch {
     told_keys: String,
+    /// The last attempt to tell them came through.
+    are_told: bool,
     /// Looks in a row at which a key was lacking. One may come while a file is handed out.
     lacking: u32,
     faults: Vec<RedisFault>,
@@ -66,18 +68,18 @@ impl FleetWatch {
         }
         let keys = grants.key_names();
         let is_new = keys != self.told_keys;
-        if is_new || tick.is_multiple_of(KEYS_INTERVAL_S * TICKS_PER_S) {
-            match grants.tell_keys().await {
-                Ok(is_lacking) => {
-                    self.tell_of_keys(is_lacking);
-                    self.told_keys = keys;
-                }
+        if is_new || !self.are_told || tick.is_multiple_of(KEYS_INTERVAL_S * TICKS_PER_S) {
+            let told = grants.tell_keys().await;
+            self.are_told = told.is_ok();
+            match told {
+                Ok(is_lacking) => self.tell_of_keys(is_lacking),
                 Err(error) => tracing::debug!(%error, "other gateways cannot be told of keys"),
             }
         }
         if is_new || tick.is_multiple_of(SWEEP_AFTER_S * TICKS_PER_S) {
             self.tell_of_faults(state, grants.redis_faults().await);
         }
+        self.told_keys = keys;
     }
 
     fn tell_of_keys(&mut self, is_lacking: bool) {

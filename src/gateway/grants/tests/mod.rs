@@ -17,6 +17,8 @@ use crate::redis::run::PeerEvent;
 /// The key file of a gateway, a digit for each key.
 const KEY: &str = "7";
 const ISSUER: &str = "https://login.example.com";
+/// The chapter of the book that says which user of Redis a gateway needs.
+const BOOK: &str = include_str!("../../../../docs/deploy/replicas.md");
 
 /// Records in a Redis that somebody else may have emptied.
 struct Place {
@@ -378,6 +380,41 @@ async fn what_another_gateway_sealed_with_a_key_that_is_on_its_way_is_not_taken_
             old.take_up(Some(Arc::new(seals("78"))));
             new.open_grant(&account(), &grant(3), 8).await.expect("opened");
             assert!(old.grant(GrantId([3; 16])).await.expect("read").is_some());
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn the_user_that_the_book_makes_may_do_all_that_sign_ins_need() {
+    LocalSet::new()
+        .run_until(async {
+            let mut server = RedisServer::start().await;
+            let command = BOOK.lines().find_map(|line| line.strip_prefix("redis-cli "));
+            server.restrict(command.expect("a command")).await;
+            let one = gateway(&server, &server.socket(), "87", false).await;
+            let two = gateway(&server, &server.socket(), "87", true).await;
+            let old = gateway(&server, &server.socket(), "7", false).await;
+            for number in 1..=2 {
+                one.open_grant(&account(), &grant(number), 8).await.expect("opened");
+            }
+            let (id, other) = (GrantId([1; 16]), GrantId([2; 16]));
+            let held = one.grant(id).await.expect("read").expect("a grant");
+            let next = GrantRecord { generation: 2, ..held.value.clone() };
+            assert_eq!(one.replace_grant(&held, &next).await, Ok(Written::Done));
+            for _ in 0..2 {
+                let turn = one.take_turn(account().fingerprint(), 60).await.expect("asked");
+                one.end_turn(turn.expect("it is free")).await;
+            }
+            assert_eq!(one.is_first_use(&["x"], now_s() + 60).await, Ok(true));
+            let page = one.accounts(None, 8).await.expect("listed");
+            assert_eq!((page.accounts.len(), page.fault), (1, None));
+            one.end(id).await.expect("ended").expect("it was there");
+            eventually("it is told at once", async || two.news.of(id)).await;
+            old.learn_news().await.expect("read");
+            assert_eq!(old.news.of(id), Some(News::Ended));
+            one.tell_keys().await.expect("told");
+            assert_eq!(old.grant(other).await.map(|_| ()), Err(GrantsError::KeyElsewhere));
+            assert!(one.redis_faults().await.is_some(), "Redis tells how it is set");
         })
         .await;
 }

@@ -24,6 +24,8 @@ const CHUNK_BYTES: usize = 256 * 1024;
 pub(super) struct RedisServer {
     folder: tempfile::TempDir,
     child: Child,
+    /// Lines of `[shared]` that say who gateways are to it.
+    login: String,
 }
 
 impl RedisServer {
@@ -32,7 +34,20 @@ impl RedisServer {
         std::fs::write(folder.path().join("session.key"), "7".repeat(64)).expect("a key file");
         let child = spawn(folder.path());
         await_server(folder.path()).await;
-        Self { folder, child }
+        Self { folder, child, login: String::new() }
+    }
+
+    /// Makes a user by this command. Gateways are that one from now on, with its password from the book.
+    pub(super) async fn restrict(&mut self, command: &str) {
+        let mut stream = UnixStream::connect(self.socket()).await.expect("it listens");
+        stream.write_all(format!("{command}\r\n").as_bytes()).await.expect("it can be written");
+        let mut answer = [0; 5];
+        stream.read_exact(&mut answer).await.expect("an answer");
+        assert_eq!(&answer, b"+OK\r\n", "{command}");
+        let password = self.folder.path().join("password");
+        std::fs::write(&password, "PASSWORD").expect("a file");
+        self.login =
+            format!("username = \"trunkline\"\npassword = {{ file = \"{}\" }}\n", password.display());
     }
 
     pub(super) fn socket(&self) -> PathBuf {
@@ -60,9 +75,10 @@ impl RedisServer {
         let text = format!(
             "[listener]\naddress = \"127.0.0.1:0\"\n[[endpoint]]\npath = \"/mcp\"\nupstreams = [\"up\"]\n\
              [upstream.up]\nurl = \"http://127.0.0.1:1/mcp\"\n[session]\nkey = {{ file = \"{}\" }}\n\
-             [shared]\nredis = \"unix://{}\"\ntimeout = \"10s\"\n",
+             [shared]\nredis = \"unix://{}\"\ntimeout = \"10s\"\n{}",
             self.folder.path().join("session.key").display(),
-            socket.display()
+            socket.display(),
+            self.login
         );
         let config = config::parse(&text).unwrap_or_else(|errors| panic!("{}", errors.render("test", &text)));
         let shared = config.shared.expect("a section");
