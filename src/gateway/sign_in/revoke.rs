@@ -31,7 +31,7 @@ impl SignInDesk {
         *has_tried_basic = shown.has_tried_basic();
         let token = revocation::read(&parameters)?;
         let grant = revocation::grant_of(&token, &shown.id, &self.settings.seals, self.issuer())?;
-        // Nothing is fetched or stored for a token that is nobody's (RFC 7009 §2.2).
+        // Nothing is fetched or stored for a token that is nobody's (RFC 7009 §2.2), nor for one whose sign-in has ended.
         let Some(grant) = grant else {
             for kind in [Kind::AccessToken, Kind::RefreshToken] {
                 let key = self.settings.seals.unknown_key(kind, token.expose());
@@ -39,7 +39,6 @@ impl SignInDesk {
             }
             return Ok(revocation::answer());
         };
-        // Nor for one that has ended.
         if self.grants.grant(grant).await?.is_some() {
             self.prove(&shown, REVOKE_PATH, request).await?;
         }

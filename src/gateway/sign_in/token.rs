@@ -1,7 +1,7 @@
 //! `/token`: a code is used once, a refresh token has one successor.
 //!
-//! Invariants: what is opened and whose it is, is judged before anything is fetched; the next state is stored before the client
-//! sees a token; who loses a race judges anew, and gets what the winner got.
+//! Invariants: what is opened and whose it is, and that its grant goes on, is judged before anything is fetched or stored for a
+//! client; the next state is stored before the client sees a token; who loses a race judges anew, and gets what the winner got.
 
 use identity::client::{ClientFault, check_url};
 use identity::client_auth::ShownClient;
@@ -81,7 +81,6 @@ impl SignInDesk {
             self.find_client(Some(&shown.id), request.client).await.map_err(OAuthError::from)?;
         }
         let opened = self.opened(&asked, &shown).await?;
-        // Nothing is fetched or stored for a sign-in that has ended.
         if self.grants.grant(opened.grant()).await?.is_none() {
             return Err(ended());
         }

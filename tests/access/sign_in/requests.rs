@@ -327,3 +327,42 @@ fn there_is_no_sign_in_at_another_host() {
         }
     }
 }
+
+#[test]
+fn for_a_sign_in_that_has_ended_no_client_has_to_prove_itself() {
+    let place = Place::start();
+    let asked = serde_json::json!({
+        "redirect_uris": [REDIRECT], "client_name": "Try", "token_endpoint_auth_method": "client_secret_post",
+    });
+    let registered = place.daemon.send(&here(post(asked.to_string()).target("/register"))).json();
+    let text = |name: &str| registered[name].as_str().expect("a text").to_owned();
+    let (client, secret) = (text("client_id"), text("client_secret"));
+    let code = place.code(&client, "alice");
+    let exchange = |secret: &str| {
+        let shown = [&code_parameters(&client, &code)[..], &[("client_secret", secret)]].concat();
+        AskedTokens(place.token(&shown))
+    };
+    exchange("wrong").assert_refused("invalid_client");
+    let tokens = exchange(&secret).tokens();
+    let with_token = |name: &'static str, secret: &str| {
+        form(&[
+            ("grant_type", "refresh_token"),
+            (name, &tokens.refresh),
+            ("client_id", &client),
+            ("client_secret", secret),
+        ])
+    };
+    let refresh = |secret: &str| {
+        AskedTokens(place.daemon.send(&post_form("/token", &with_token("refresh_token", secret))))
+    };
+    let revoke = |secret: &str| {
+        let asked = with_token("token", secret);
+        place.daemon.send(&post_form("/revoke", &asked)).status
+    };
+    refresh("wrong").assert_refused("invalid_client");
+    assert_eq!((revoke("wrong"), revoke(&secret)), (400, 200));
+    // So nothing is fetched for it, nor is an assertion remembered.
+    exchange("wrong").assert_refused("invalid_grant");
+    refresh("wrong").assert_refused("invalid_grant");
+    assert_eq!(revoke("wrong"), 200);
+}
