@@ -25,7 +25,7 @@ pub struct AccessToken {
     pub issued_s: u64,
     /// Until then.
     pub expires_s: u64,
-    /// The facts that rules need. `None`: they do not fit, and are in the records of the grant and of the account.
+    /// The facts that rules need. `None`: not even the scopes fit; all is in the records of the grant and of the account.
     pub known: Option<KnownOfPrincipal>,
 }
 
@@ -42,12 +42,24 @@ pub struct KnownOfPrincipal {
     pub rules: u64,
 }
 
+impl KnownOfPrincipal {
+    /// The scopes, which are nowhere else where a refresh asked for fewer. For groups and claims the token has to be brought up
+    /// to date: no rules are those that it names.
+    fn scopes_alone(self) -> Self {
+        Self { scopes: self.scopes, groups: Vec::new(), claims: Vec::new(), rules: !self.rules }
+    }
+}
+
 impl AccessToken {
     /// Its text, without what does not fit. `None`: not even its principal does.
     pub fn issue(mut self, seals: &Seals, nonce: Nonce, issuer: &str) -> Option<String> {
         if self.principal.len() > PRINCIPAL_BYTES_MAX {
             return None;
         }
+        if let Some(text) = seals.seal(nonce, issuer, &self) {
+            return Some(text);
+        }
+        self.known = self.known.map(KnownOfPrincipal::scopes_alone);
         if let Some(text) = seals.seal(nonce, issuer, &self) {
             return Some(text);
         }
