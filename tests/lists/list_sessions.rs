@@ -72,7 +72,8 @@ fn assert_listed(response: &Response) {
 #[test]
 fn what_no_specification_knows_opens_no_session() {
     let upstream = server().start();
-    let daemon = Daemon::start(&over(&upstream, ""));
+    // Its health is asked about in a session as well, which declares nothing.
+    let daemon = Daemon::start(&over(&upstream, "health = { interval = \"0s\" }"));
     for known in ["{}", r#"{"sampling":{}}"#, UI] {
         assert_listed(&daemon.send(&list_with(known)));
     }
@@ -101,7 +102,9 @@ fn what_no_specification_knows_opens_no_session() {
 fn few_sessions_are_open_for_lists() {
     let legacy_server = server();
     let upstream = legacy_server.start();
-    let daemon = Daemon::start(&over(&upstream, "list_sessions_max = 3\nlist_timeout = \"60s\""));
+    // The session of its health would be one of those that are open.
+    let lines = "list_sessions_max = 3\nlist_timeout = \"60s\"\nhealth = { interval = \"0s\" }";
+    let daemon = Daemon::start(&over(&upstream, lines));
     assert_listed(&daemon.send(&list_with("{}")));
     let before = legacy_server.open_sessions().len();
     let mut asked: Vec<Connection> = Vec::new();
