@@ -187,7 +187,7 @@ fn known(upstream: &Upstream) -> UpstreamStatus {
         forwards_credentials: Some(forwards_credentials(upstream)),
         start: start(upstream),
         fault: upstream.own_fault().map(|(stands, noted)| fault(&noted, stands)),
-        list_fault: list_fault(upstream),
+        list_fault: list_fault(upstream, clock::now_s()),
         lists_kept_s: upstream.listing.kept_s().filter(|_| !upstream.rests()),
         last_lines: last_lines(upstream),
         down_since_s: down_since_s(upstream),
@@ -320,11 +320,23 @@ fn start(upstream: &Upstream) -> Option<StartStatus> {
     Some(StartStatus { phase: phase.to_owned(), since_s: ago_s(clock::since(*since)), timeout_s })
 }
 
-/// Why one of its lists cannot be had: that of its tools before others.
-fn list_fault(upstream: &Upstream) -> Option<FaultStatus> {
-    let (list, noted) = upstream.listing.fault()?;
-    let list = List::ALL.get(usize::from(list)).map(|list| list.method().label().to_owned());
-    let told = FaultStatus { list, ..fault(&noted, true) };
+/// Why one of its lists cannot be had: that of its tools before others. One that is believed no more hides none that stands.
+fn list_fault(upstream: &Upstream, now_s: u64) -> Option<FaultStatus> {
+    let faults = upstream.listing.faults();
+    faults.iter().find_map(|(list, noted)| {
+        let list = List::ALL.get(usize::from(*list)).map(|list| list.method().label().to_owned());
+        told_of_list(upstream, list, noted, now_s)
+    })
+}
+
+/// The fault of one list as it is told now; `None`: it is no longer.
+fn told_of_list(
+    upstream: &Upstream,
+    list: Option<String>,
+    noted: &NotedFault,
+    now_s: u64,
+) -> Option<FaultStatus> {
+    let told = FaultStatus { list, ..fault(noted, true) };
     let Some(children) = upstream.children().filter(|_| noted.fault == Fault::Closed) else {
         return Some(told);
     };
@@ -333,7 +345,7 @@ fn list_fault(upstream: &Upstream) -> Option<FaultStatus> {
         return None;
     }
     // A list during which a process ended, and that nobody asks for again, is believed for a while.
-    let is_recent = clock::now_s().saturating_sub(noted.at_s) < ENDS_BELIEVED_S;
+    let is_recent = now_s.saturating_sub(noted.at_s) < ENDS_BELIEVED_S;
     let ended = children.fault().latest().map(|noted| fault(&noted, true));
     let ended = ended.filter(|_| is_recent || children.crash_loop_since_s().is_some())?;
     Some(FaultStatus { why: ended.why, cause: ended.cause, ..told })
@@ -471,5 +483,34 @@ pub(super) fn figures(total: &Total, recent: Recent) -> status::Figures {
         p99_s: total.quantile(99),
         reasons: total.reasons.clone(),
         recent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::metrics::Metrics;
+
+    #[test]
+    fn the_end_of_a_process_that_is_believed_no_more_hides_no_other_list() {
+        let text = "[listener]\naddress = \"127.0.0.1:1\"\n[[endpoint]]\npath = \"/mcp\"\nupstreams = [\"u\"]\n\
+                    [upstream.u]\ncommand = [\"cat\"]\n";
+        let config = config::parse(text).unwrap_or_else(|errors| panic!("{}", errors.render("f", text)));
+        let snapshot =
+            Snapshot::build(&config, &Metrics::new(10).expect("metrics"), None).expect("a snapshot");
+        let upstream = &snapshot.upstreams[0];
+        let told = |now_s: u64| list_fault(upstream, now_s).map(|told| (told.list, told.why));
+        let now_s = clock::now_s();
+        assert_eq!(told(now_s), None);
+        let refused = Fault::Other("no".into());
+        upstream.listing.note_fault(0, 1, Fault::Closed);
+        upstream.listing.note_fault(1, 2, refused.clone());
+        upstream.children().expect("a program").fault().note(Fault::Closed, 0, true);
+        let of =
+            |list: List, fault: &Fault| Some((Some(list.method().label().to_owned()), fault.to_string()));
+        assert_eq!(told(now_s), of(List::ALL[0], &Fault::Closed));
+        assert_eq!(told(now_s + ENDS_BELIEVED_S + 30), of(List::ALL[1], &refused));
+        upstream.listing.note_listed(1, 2);
+        assert_eq!(told(now_s + ENDS_BELIEVED_S + 30), None);
     }
 }

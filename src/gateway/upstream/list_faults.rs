@@ -116,11 +116,16 @@ impl ListFaults {
         self.are_any.store(!failing.is_empty(), Ordering::Release);
     }
 
-    /// Of the first list, the one that has been known for longest.
-    pub(super) fn first(&self) -> Option<(u8, Arc<NotedFault>)> {
+    /// All of them by the number of their list, and of each list those first that have been known for longest.
+    pub(super) fn in_order(&self) -> Vec<(u8, Arc<NotedFault>)> {
+        if !self.are_any.load(Ordering::Acquire) {
+            return Vec::new();
+        }
         let failing = self.failing.lock();
-        let first = failing.iter().min_by_key(|known| known.list)?;
-        Some((first.list, first.last.latest()?))
+        let mut all: Vec<_> =
+            failing.iter().filter_map(|known| Some((known.list, known.last.latest()?))).collect();
+        all.sort_by_key(|(list, _)| *list);
+        all
     }
 }
 
@@ -133,7 +138,7 @@ mod tests {
     }
 
     fn first(faults: &ListFaults) -> Option<Fault> {
-        faults.first().map(|(_, noted)| noted.fault.clone())
+        faults.in_order().first().map(|(_, noted)| noted.fault.clone())
     }
 
     #[test]
@@ -158,6 +163,10 @@ mod tests {
         faults.note(1, 5, named("prompts"));
         faults.note(0, 6, named("tools"));
         assert_eq!(first(&faults), Some(named("tools")));
+        faults.note(0, 7, named("tools by another"));
+        let all: Vec<Fault> = faults.in_order().iter().map(|(_, noted)| noted.fault.clone()).collect();
+        assert_eq!(all, ["tools", "tools by another", "prompts"].map(named));
+        faults.note_answered(0, 7);
         faults.note_answered(0, 6);
         assert_eq!(first(&faults), Some(named("prompts")));
     }

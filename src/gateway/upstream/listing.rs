@@ -240,9 +240,9 @@ impl ListingState {
         self.failing.note_answered(list, question);
     }
 
-    /// The first list that cannot be had now, by its number, and why.
-    pub(crate) fn fault(&self) -> Option<(u8, Arc<NotedFault>)> {
-        self.failing.first()
+    /// The lists that cannot be had now, by their number, and why.
+    pub(crate) fn faults(&self) -> Vec<(u8, Arc<NotedFault>)> {
+        self.failing.in_order()
     }
 
     /// A list is given out as it was before the start, when it was written at this moment. `list` is below 8.

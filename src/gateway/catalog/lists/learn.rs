@@ -300,7 +300,7 @@ fn note(known: &mut HashMap<UpstreamId, LearnState>, upstream: &Upstream, (names
         return;
     }
     // A fault of a list was told where it was met. A list that is still on its way is none.
-    if !is_starting && entry.failures == 0 && upstream.listing.fault().is_none() {
+    if !is_starting && entry.failures == 0 && upstream.listing.faults().is_empty() {
         tracing::warn!(
             upstream = upstream.config.name,
             error = upstream.fault_of(&error, upstream.config.list_timeout).to_string(),
