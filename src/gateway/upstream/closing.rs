@@ -11,6 +11,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderMap, HeaderValue};
 use tokio::sync::oneshot;
@@ -73,11 +74,7 @@ impl LeftSession {
 impl UpstreamClient {
     /// Closes sessions, at each upstream a few at a time.
     pub(crate) fn close_sessions(&self, left: impl IntoIterator<Item = LeftSession>) {
-        let mut of_each: HashMap<UpstreamId, Vec<LeftSession>> = HashMap::new();
-        for session in left {
-            of_each.entry(session.upstream.id).or_default().push(session);
-        }
-        for of_one in of_each.into_values() {
+        for of_one in by_upstream(left) {
             let client = self.clone();
             self.tasks.spawn(async move { client.close_in_time(of_one).await });
         }
@@ -100,13 +97,18 @@ impl UpstreamClient {
             sleep(LAST_CLOSE_TIMEOUT).await;
         };
         tokio::select! {
-            () = self.close_all(left) => {}
+            () = self.close_few(left) => {}
             () = last_moment => {}
         }
     }
 
+    /// Closes sessions as [`close_sessions`](Self::close_sessions) does, and waits for the end of all.
+    pub(crate) async fn close_all(&self, left: impl IntoIterator<Item = LeftSession>) {
+        join_all(by_upstream(left).map(|of_one| self.close_few(of_one))).await;
+    }
+
     /// Closes sessions, a few at a time.
-    pub(crate) async fn close_all(&self, left: Vec<LeftSession>) {
+    async fn close_few(&self, left: Vec<LeftSession>) {
         let limits = self.limits();
         let asker = &Asker::of(self, &limits);
         let close = async |session: LeftSession| {
@@ -120,6 +122,14 @@ impl UpstreamClient {
         };
         stream::iter(left).for_each_concurrent(CLOSING_MAX, close).await;
     }
+}
+
+fn by_upstream(left: impl IntoIterator<Item = LeftSession>) -> impl Iterator<Item = Vec<LeftSession>> {
+    let mut of_each: HashMap<UpstreamId, Vec<LeftSession>> = HashMap::new();
+    for session in left {
+        of_each.entry(session.upstream.id).or_default().push(session);
+    }
+    of_each.into_values()
 }
 
 /// The terms on which a session is opened, by which it can be closed if that is too late.

@@ -194,11 +194,19 @@ impl Prober {
         let Self { state, asking, mut checks, memory, .. } = self;
         let (client, snapshot) = (&asking.client, state.snapshot.load_full());
         let leave = async {
-            // Questions that are open hold their sessions.
-            while let Some(answered) = checked.next().await {
-                checks.note(answered, clock::now());
+            // Questions that are open hold their sessions, and one that is not answered holds up those of no other.
+            let mut closing = FuturesUnordered::new();
+            closing.push(client.close_all(checks.leave()));
+            loop {
+                tokio::select! {
+                    Some(answered) = checked.next() => {
+                        checks.note(answered, clock::now());
+                        closing.push(client.close_all(checks.leave()));
+                    }
+                    Some(()) = closing.next() => {}
+                    else => break,
+                }
             }
-            client.close_all(checks.leave()).await;
         };
         // Whatever is not closed by then is forgotten by its server.
         let leave = timeout(LEAVE_TIMEOUT, leave);

@@ -167,13 +167,18 @@ impl Gateway {
         }
     }
 
-    async fn close(&self, left: impl IntoIterator<Item = usize>) {
+    /// Sessions with these upstreams that nobody needs any more.
+    async fn left(&self, numbers: impl IntoIterator<Item = usize>) -> Vec<LeftSession> {
         let mut sessions = Vec::new();
-        for number in left {
+        for number in numbers {
             let opened = self.open(number, SOON).await.expect("a session");
             sessions.extend(LeftSession::new(self.upstream(number), &opened.named()));
         }
-        self.worker.client.close_sessions(sessions);
+        sessions
+    }
+
+    async fn close(&self, numbers: impl IntoIterator<Item = usize>) {
+        self.worker.client.close_sessions(self.left(numbers).await);
     }
 
     fn late_answers(&self, number: usize) -> i64 {
@@ -297,5 +302,19 @@ fn a_server_that_closes_slowly_holds_up_neither_others_nor_the_end() {
         timeout(SOON, other.is_left_by(1)).await.expect("it is closed");
         gateway.worker.client.host.close();
         gateway.rests().await;
+    });
+}
+
+#[test]
+fn all_sessions_that_are_waited_for_are_closed_side_by_side() {
+    run(async {
+        let [slow, other] = [Server::start(MANY).await, Server::start(1).await];
+        slow.end.set(None);
+        let gateway = Gateway::new(&[&slow, &other]);
+        let left = gateway.left([0; MANY].into_iter().chain([1])).await;
+        tokio::select! {
+            () = gateway.worker.client.close_all(left) => panic!("the slow one answers nothing"),
+            closed = timeout(SOON, other.is_left_by(1)) => closed.expect("it is closed"),
+        }
     });
 }

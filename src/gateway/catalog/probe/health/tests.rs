@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::fmt::Write as _;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -102,8 +103,10 @@ struct Server {
 struct Manners {
     /// The answer to the end of a session; `None`: there is none.
     end: Option<StatusCode>,
-    /// The number of pings that were answered; `None`: all are refused.
+    /// The number of pings that came; `None`: all are refused.
     pings: Option<watch::Sender<usize>>,
+    /// It answers no ping.
+    hangs: bool,
 }
 
 impl Server {
@@ -133,11 +136,20 @@ impl Server {
 
     /// A gateway in front of it.
     fn gateway(&self) -> (Rc<ProbeContext>, Arc<Snapshot>) {
-        let text = format!(
-            "[listener]\naddress = \"127.0.0.1:0\"\n[[endpoint]]\npath = \"/mcp\"\nupstreams = [\"u\"]\n\
-             [upstream.u]\nurl = \"http://127.0.0.1:{}/\"\neras = [\"legacy\"]\nhealth = {{ interval = \"1s\" }}\n",
-            self.port
+        Self::gateway_of(&[self])
+    }
+
+    /// A gateway in front of these.
+    fn gateway_of(servers: &[&Self]) -> (Rc<ProbeContext>, Arc<Snapshot>) {
+        let names: Vec<String> = (0..servers.len()).map(|number| format!("u{number}")).collect();
+        let mut text = format!(
+            "[listener]\naddress = \"127.0.0.1:0\"\n[[endpoint]]\npath = \"/mcp\"\nnames = \"prefixed\"\nupstreams = {names:?}\n"
         );
+        for (name, server) in names.iter().zip(servers) {
+            let health = "health = { interval = \"1s\", timeout = \"60s\" }";
+            let url = format!("url = \"http://127.0.0.1:{}/\"", server.port);
+            write!(text, "[upstream.{name}]\n{url}\neras = [\"legacy\"]\n{health}\n").expect("a text");
+        }
         let config = config::parse(&text).unwrap_or_else(|errors| panic!("{}", errors.render("f", &text)));
         let state = State::new(&config, Metrics::new(10).expect("metrics")).expect("a state");
         let worker = Worker::new(Arc::clone(&state), Arc::default(), &config.log, 100);
@@ -168,6 +180,9 @@ async fn answer(
         Some("notifications/initialized") => StatusCode::ACCEPTED,
         Some("ping") if let Some(pings) = &manners.pings => {
             pings.send_modify(|count| *count += 1);
+            if manners.hangs {
+                std::future::pending::<()>().await;
+            }
             StatusCode::OK
         }
         _ => StatusCode::BAD_REQUEST,
@@ -182,6 +197,11 @@ async fn answer(
     answer
 }
 
+/// It takes pings, and closes sessions.
+fn answering(pings: watch::Sender<usize>, hangs: bool) -> Manners {
+    Manners { end: Some(StatusCode::OK), pings: Some(pings), hangs }
+}
+
 /// The question to the only replica.
 fn check(snapshot: &Snapshot) -> Check {
     let upstream = Arc::clone(&snapshot.upstreams[0]);
@@ -194,7 +214,8 @@ fn a_session_in_which_a_server_refuses_to_be_asked_is_closed() {
     let runtime =
         Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).expect("a runtime");
     runtime.block_on(async {
-        let mut server = Server::start(Manners { end: Some(StatusCode::OK), pings: None }).await;
+        let mut server =
+            Server::start(Manners { end: Some(StatusCode::OK), pings: None, hangs: false }).await;
         let (asking, snapshot) = server.gateway();
         let checked = check(&snapshot).ask(asking, snapshot).await;
         assert_eq!(checked.verdict, ReplicaVerdict::Fit);
@@ -209,7 +230,7 @@ fn a_server_that_closes_no_sessions_is_known_at_once_and_asked_less_often() {
         Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).expect("a runtime");
     runtime.block_on(async {
         for end in [None, Some(StatusCode::METHOD_NOT_ALLOWED)] {
-            let mut server = Server::start(Manners { end, pings: None }).await;
+            let mut server = Server::start(Manners { end, pings: None, hangs: false }).await;
             let (asking, snapshot) = server.gateway();
             let asker = asking.asker(&snapshot, ReplicaSelection::Probe);
             let find = async || {
@@ -239,7 +260,7 @@ fn the_session_in_which_a_replica_is_asked_is_closed_at_the_end_of_the_gateway()
         Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).expect("a runtime");
     runtime.block_on(async {
         let (pings, mut pinged) = watch::channel(0);
-        let mut server = Server::start(Manners { end: Some(StatusCode::OK), pings: Some(pings) }).await;
+        let mut server = Server::start(answering(pings, false)).await;
         let (asking, _) = server.gateway();
         let prober = Prober::new(Arc::clone(&asking.state), asking.client.clone(), None);
         let stop = CancellationToken::new();
@@ -252,5 +273,31 @@ fn the_session_in_which_a_replica_is_asked_is_closed_at_the_end_of_the_gateway()
         stop.cancel();
         timeout(Duration::from_secs(20), asked).await.expect("it ends").expect("no panic");
         assert_eq!(server.closed().await.as_deref(), Some("s1"));
+    });
+}
+
+#[test]
+fn at_the_end_one_replica_that_hangs_holds_up_the_session_of_no_other() {
+    let runtime =
+        Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).expect("a runtime");
+    runtime.block_on(async {
+        let (pings, mut pinged) = watch::channel(0);
+        let (hanging, mut hung) = watch::channel(0);
+        let mut server = Server::start(answering(pings, false)).await;
+        let mut other = Server::start(answering(hanging, true)).await;
+        let (asking, _) = Server::gateway_of(&[&server, &other]);
+        let prober = Prober::new(Arc::clone(&asking.state), asking.client.clone(), None);
+        let stop = CancellationToken::new();
+        let asked = spawn_local(prober.run(stop.clone()));
+        for server in [&mut server, &mut other] {
+            assert_eq!(server.closed().await.as_deref(), Some("s1"));
+        }
+        for pinged in [&mut hung, &mut pinged] {
+            let first = timeout(Duration::from_secs(20), pinged.wait_for(|count| *count >= 1)).await;
+            first.expect("it is asked").expect("a server");
+        }
+        stop.cancel();
+        assert_eq!(server.closed().await.as_deref(), Some("s1"));
+        timeout(Duration::from_secs(20), asked).await.expect("it ends").expect("no panic");
     });
 }
