@@ -46,6 +46,8 @@ pub(super) struct Checks {
     entries: HashMap<ReplicaAddress, ReplicaSchedule>,
     /// What was due at the last look, those first that were not asked for longest.
     due: VecDeque<ReplicaAddress>,
+    /// Sessions of replicas that were removed while they were asked.
+    left: Vec<LeftSession>,
     #[cfg(test)]
     looked_at: usize,
 }
@@ -69,6 +71,7 @@ struct ReplicaSchedule {
 pub(super) struct CheckResult {
     place: ReplicaAddress,
     verdict: ReplicaVerdict,
+    upstream: Arc<Upstream>,
     session: Option<InitializedSession>,
     /// What was asked, which may have been renewed since.
     replica: Arc<Replica>,
@@ -104,11 +107,11 @@ impl Checks {
                 }
             }
         }
-        let mut left = Vec::new();
+        let mut left = std::mem::take(&mut self.left);
         self.entries.retain(|(id, _), entry| {
             let stays = living.contains(id) && !entry.replica.is_gone();
             if !stays && let Some(session) = entry.session.take() {
-                left.extend(LeftSession::new(Arc::clone(&entry.upstream), &session.named()));
+                left.extend(left_session(&entry.upstream, &session));
             }
             stays
         });
@@ -117,11 +120,12 @@ impl Checks {
 
     /// Nothing is asked any more: gives all sessions.
     pub(super) fn leave(&mut self) -> Vec<LeftSession> {
-        let all = self.entries.values_mut().filter_map(|entry| {
+        let mut left = std::mem::take(&mut self.left);
+        left.extend(self.entries.values_mut().filter_map(|entry| {
             let session = entry.session.take()?;
-            LeftSession::new(Arc::clone(&entry.upstream), &session.named())
-        });
-        all.collect()
+            left_session(&entry.upstream, &session)
+        }));
+        left
     }
 
     /// Looks at every replica: what is due is asked in this order.
@@ -160,9 +164,15 @@ impl Checks {
 
     /// Takes in an answer, or that there was none. True: the replica answered; `None`: it was not asked.
     pub(super) fn note(&mut self, checked: CheckResult, now: Instant) -> Option<(Arc<Upstream>, bool)> {
-        let entry = self.entries.get_mut(&checked.place)?;
+        let Some(entry) = self.entries.get_mut(&checked.place) else {
+            // It was removed meanwhile.
+            self.left.extend(checked.session.and_then(|session| left_session(&checked.upstream, &session)));
+            return None;
+        };
         entry.is_asking = false;
-        entry.session = checked.session;
+        // One that was gone for a moment may have been asked twice.
+        let former = std::mem::replace(&mut entry.session, checked.session);
+        self.left.extend(former.and_then(|session| left_session(&entry.upstream, &session)));
         let health = &entry.upstream.config.replicas.health;
         let is_open = entry.replica.breaker.0.state() == BreakerState::Open;
         let is_fit = match checked.verdict {
@@ -239,6 +249,10 @@ impl ReplicaSchedule {
     }
 }
 
+fn left_session(upstream: &Arc<Upstream>, session: &InitializedSession) -> Option<LeftSession> {
+    LeftSession::new(Arc::clone(upstream), &session.named())
+}
+
 pub(super) struct Check {
     place: ReplicaAddress,
     upstream: Arc<Upstream>,
@@ -266,7 +280,7 @@ impl Check {
             if let Some(doubted) = doubted {
                 asking.client.close_sessions(LeftSession::new(Arc::clone(&upstream), &doubted.named()));
             }
-            CheckResult { place, verdict, session, replica, answered_before }
+            CheckResult { place, verdict, upstream, session, replica, answered_before }
         }
         .boxed_local()
     }

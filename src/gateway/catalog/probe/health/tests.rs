@@ -55,6 +55,7 @@ fn an_answer_costs_the_same_however_many_replicas_there_are() {
         let checked = CheckResult {
             place: check.place,
             verdict: ReplicaVerdict::Fit,
+            upstream: Arc::clone(&check.upstream),
             session: None,
             replica: Arc::clone(&check.replica),
             answered_before,
@@ -91,6 +92,43 @@ fn a_replica_that_a_reload_renewed_is_judged_by_its_own_breaker() {
     // Nothing changed for it: it stays what it is.
     let again = build(1, Some(&after));
     assert!(Arc::ptr_eq(&again.upstreams[0].replicas.load()[0], &replicas[0]));
+}
+
+#[test]
+fn the_session_of_a_replica_that_is_removed_while_it_is_asked_is_closed() {
+    let text = "[listener]\naddress = \"127.0.0.1:1\"\n[[endpoint]]\npath = \"/mcp\"\nupstreams = [\"u\"]\n\
+                [upstream.u]\nurl = \"http://127.0.0.1:9/\"\n";
+    let config = config::parse(text).unwrap_or_else(|errors| panic!("{}", errors.render("f", text)));
+    let build = || Snapshot::build(&config, &Metrics::new(10).expect("metrics"), None).expect("a snapshot");
+    let (before, mut after) = (build(), build());
+    after.upstreams.clear();
+    let mut now = clock::now();
+    for is_end in [false, true] {
+        let mut checks = Checks::default();
+        checks.follow(&before, now);
+        now += Duration::from_hours(1);
+        checks.look(now);
+        let check = checks.begin(now).expect("it is due");
+        assert!(checks.follow(&after, now).is_empty(), "its question holds the session");
+        let session = InitializedSession {
+            id: Some(http::HeaderValue::from_static("s1")),
+            version: LegacyVersion::NEWEST,
+            result: Bytes::new(),
+            replica: Some(check.replica.key),
+            shown: None,
+        };
+        let checked = CheckResult {
+            place: check.place,
+            verdict: ReplicaVerdict::Fit,
+            upstream: check.upstream,
+            session: Some(session),
+            replica: check.replica,
+            answered_before: 0,
+        };
+        assert!(checks.note(checked, now).is_none());
+        let left = |checks: &mut Checks| if is_end { checks.leave() } else { checks.follow(&after, now) };
+        assert_eq!([(); 2].map(|()| left(&mut checks).len()), [1, 0], "once, {is_end}");
+    }
 }
 
 /// A server that opens sessions, refuses everything in them unless it is told otherwise, and says which of them it is asked
