@@ -262,31 +262,34 @@ impl<'a> Asker<'a> {
     }
 
     /// Ends a legacy session that nobody needs any more, at the replica that opened it, fit or not. `false`: the upstream
-    /// keeps it until it forgets it by itself.
+    /// keeps it until it forgets it by itself. An error says nothing of what it does with sessions.
     pub(crate) async fn close_session(
         &self,
         upstream: &Upstream,
         session: SessionHeaders<'_>,
         deadline: Instant,
-    ) -> bool {
+    ) -> Result<bool, UpstreamError> {
         if session.id.is_none() {
-            return true;
+            return Ok(true);
         }
         let request = UpstreamRequest::end_session(&session);
         let aim = session.replica.map_or(self.aim, ReplicaSelection::Closing);
         let own = Self { payer: Payer::GATEWAY, aim, ..*self };
-        let reply = match own.send(upstream, request, (true, session.replica), deadline).await {
-            Ok(reply) => reply,
-            Err(error) => {
-                tracing::debug!(upstream = upstream.config.name, %error, "cannot close a session");
-                return false;
-            }
-        };
-        let Reply { head, mut body, lease, .. } = reply;
+        let sent = own.send(upstream, request, (true, session.replica), deadline).await;
+        let Reply { head, mut body, lease, .. } = sent.inspect_err(|error| {
+            tracing::debug!(upstream = upstream.config.name, %error, "cannot close a session");
+        })?;
         if collect(&mut body, CLOSED_BYTES_MAX, deadline, self.share(upstream)).await.is_ok() {
             pool::let_rest(lease, clock::now());
         }
-        head.status.is_success() || head.status == StatusCode::NOT_FOUND
+        match head.status {
+            // These may come from something in between, or pass.
+            StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT => Err(head.fault()),
+            status => Ok(status.is_success() || status == StatusCode::NOT_FOUND),
+        }
     }
 
     fn aim_at(&self, session: Option<ReplicaKey>) -> ReplicaSelection {

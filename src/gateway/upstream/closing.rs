@@ -116,7 +116,10 @@ impl UpstreamClient {
             tests::note_asked(&session.id);
             let (upstream, deadline) = (&session.upstream, clock::now() + CLOSE_TIMEOUT);
             let is_closed = asker.close_session(upstream, session.named(), deadline).await;
-            if session.is_known {
+            // Of one that could not be asked nothing is known.
+            if let Ok(is_closed) = is_closed
+                && session.is_known
+            {
                 upstream.facts.note_session_end(is_closed);
             }
         };

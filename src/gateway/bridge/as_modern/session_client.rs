@@ -168,7 +168,8 @@ impl SessionClient {
     pub(crate) async fn close(&self, patience: Duration) -> bool {
         let limits = self.client.limits();
         let asker = Asker::of(&self.client, &limits);
-        asker.close_session(&self.upstream(), self.session.named(), clock::now() + patience).await
+        let deadline = clock::now() + patience;
+        asker.close_session(&self.upstream(), self.session.named(), deadline).await.unwrap_or(false)
     }
 
     /// Ends the session of one that makes room for another: at once, and without telling the server where as many tell it

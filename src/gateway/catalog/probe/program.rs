@@ -211,7 +211,8 @@ fn initialize_patience(upstream: &Upstream) -> Duration {
 async fn open_and_close(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> EraFinding {
     match open(asker, upstream, InitializeOffer::own(LegacyVersion::NEWEST), deadline).await {
         Ok(opened) => {
-            asker.close_session(upstream, opened.named(), clock::now() + CLOSE_TIMEOUT).await;
+            // It ends with its process, if not by this.
+            let _ = asker.close_session(upstream, opened.named(), clock::now() + CLOSE_TIMEOUT).await;
             let _ = told_meanwhile(asker, upstream);
             initialized(asker, &opened, FRESH_FOR)
         }

@@ -64,15 +64,7 @@ struct Server {
 impl Server {
     async fn start(may_open: usize) -> Rc<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let server = Rc::new(Self {
-            port: listener.local_addr().expect("an address").port(),
-            may_open: Semaphore::new(may_open),
-            opened: Cell::new(0),
-            asked: Cell::new(0),
-            end: Cell::new(Some(StatusCode::OK)),
-            left: RefCell::default(),
-            changed: Notify::new(),
-        });
+        let server = Self::at(listener.local_addr().expect("an address").port(), may_open);
         let serving = Rc::clone(&server);
         spawn_local(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -86,6 +78,18 @@ impl Server {
             }
         });
         server
+    }
+
+    fn at(port: u16, may_open: usize) -> Rc<Self> {
+        Rc::new(Self {
+            port,
+            may_open: Semaphore::new(may_open),
+            opened: Cell::new(0),
+            asked: Cell::new(0),
+            end: Cell::new(Some(StatusCode::OK)),
+            left: RefCell::default(),
+            changed: Notify::new(),
+        })
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
@@ -316,5 +320,31 @@ fn all_sessions_that_are_waited_for_are_closed_side_by_side() {
             () = gateway.worker.client.close_all(left) => panic!("the slow one answers nothing"),
             closed = timeout(SOON, other.is_left_by(1)) => closed.expect("it is closed"),
         }
+    });
+}
+
+#[test]
+fn only_an_answer_says_that_a_server_keeps_its_sessions() {
+    run(async {
+        let answers = [405, 501, 500, 400].map(|status| (status, true));
+        let others = [200, 204, 404, 429, 502, 503, 504].map(|status| (status, false));
+        for (status, keeps) in answers.into_iter().chain(others) {
+            let server = Server::start(1).await;
+            server.end.set(Some(StatusCode::from_u16(status).expect("a status")));
+            let gateway = Gateway::new(&[&server]);
+            let left = gateway.left([0]).await;
+            gateway.worker.client.close_all(left.into_iter().map(LeftSession::known)).await;
+            assert_eq!(gateway.upstream(0).facts.keeps_sessions(), keeps, "{status}");
+        }
+        let unused = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let gone = Server::at(unused.local_addr().expect("an address").port(), 0);
+        drop(unused);
+        let gateway = Gateway::new(&[&gone]);
+        let id = HeaderValue::from_static("s1");
+        let version = LegacyVersion::NEWEST.as_str();
+        let named = SessionHeaders { id: Some(&id), version, replica: None, shown: None };
+        let left = LeftSession::new(gateway.upstream(0), &named).map(LeftSession::known);
+        gateway.worker.client.close_all(left).await;
+        assert!(!gateway.upstream(0).facts.keeps_sessions());
     });
 }
