@@ -1,8 +1,8 @@
 //! The sessions in which the gateway asks legacy upstreams for lists: few, whatever clients declare, and charged to those
 //! who make it open them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 use crate::harness::{
@@ -302,4 +302,37 @@ fn a_session_that_a_slow_server_opened_is_closed() {
             (!opened.iter().any(|session| open.contains(session))).then_some(())
         });
     }
+}
+
+#[test]
+fn the_sessions_for_lists_of_an_upstream_that_a_reload_removes_are_closed() {
+    let legacy_server = server();
+    let opening = Arc::new(Barrier::new(2));
+    let (answering, may_open) = (legacy_server.clone(), Arc::clone(&opening));
+    let declares_roots = |offer: &Received| offer.json()["params"]["capabilities"]["roots"].is_object();
+    let upstream = Upstream::start(move |request: &Received| {
+        if request.method() == "initialize" && declares_roots(request) {
+            may_open.wait();
+        }
+        answering.answer(request)
+    });
+    let other = server().start();
+    let lines = "health = { interval = \"0s\" }\nlist_timeout = \"60s\"";
+    let daemon = Daemon::start(&over(&upstream, lines));
+    for declared in ["{}", r#"{"sampling":{}}"#] {
+        assert_listed(&daemon.send(&list_with(declared)));
+    }
+    assert!(legacy_server.open_sessions().len() >= 2);
+    // One is opened while the reload takes place.
+    let mut late = daemon.connect();
+    late.write(&list_with(r#"{"roots":{}}"#).bytes());
+    let is_asked = || upstream.received_of("initialize").iter().any(declares_roots);
+    eventually("it is asked for another", || is_asked().then_some(()));
+    daemon.reload(&over(&other, lines));
+    eventually("they are closed", || legacy_server.open_sessions().is_empty().then_some(()));
+    let opened = legacy_server.sessions_opened();
+    opening.wait();
+    eventually("it opens one more", || (legacy_server.sessions_opened() > opened).then_some(()));
+    eventually("that is closed, too", || legacy_server.open_sessions().is_empty().then_some(()));
+    assert_listed(&daemon.send(&list_with("{}")));
 }

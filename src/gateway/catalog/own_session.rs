@@ -6,6 +6,8 @@ use std::time::Instant;
 use crate::session::{SessionId, SessionOwner, Sessions, UpstreamSession, UpstreamSessionError};
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
+use crate::upstream::closing::LeftSession;
+use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::initialize::{InitializeError, InitializeOffer, open};
 use protocol::error::UpstreamError;
 
@@ -37,4 +39,15 @@ pub(crate) async fn own_session(
         Ok(Err(UpstreamSessionError::NoState(_))) => Err(UpstreamError::TooManyListSessions),
         Err(_) => Err(UpstreamError::TimedOut.before_call()),
     }
+}
+
+/// Closes all of the gateway's own sessions with an upstream that the configuration no longer names.
+pub(crate) fn close_own_sessions(client: &UpstreamClient, sessions: &Sessions, gone: &Arc<Upstream>) {
+    let taken = sessions.take_own_of(&gone.session_key);
+    // Others have ended with what they were on.
+    if gone.has_own_connections() {
+        return;
+    }
+    let left = taken.iter().filter_map(|(_, session)| LeftSession::new(Arc::clone(gone), &session.named()));
+    client.close_sessions(left);
 }

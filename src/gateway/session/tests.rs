@@ -159,6 +159,21 @@ fn the_gateways_own_sessions_have_no_id_that_opens() {
 }
 
 #[test]
+fn the_gateways_own_sessions_with_one_upstream_are_taken_away() {
+    let sessions = store(None);
+    let (of_client, _) = issue(&sessions);
+    let own = SessionId::own(LegacyVersion::NEWEST);
+    for (session, upstream, id) in [(of_client, "a", "client"), (own, "a", "own"), (own, "b", "other")] {
+        open(&sessions, session, upstream, id).expect("opens");
+    }
+    assert_eq!(names(&sessions.take_own_of("a")), ["a:own"]);
+    assert_eq!(sessions.take_own_of("a"), []);
+    assert!(sessions.holds("client") && sessions.holds("other"));
+    assert_eq!(names(&sessions.take_own_of("b")), ["b:other"]);
+    assert_eq!(sessions.counts().sessions, 1, "nothing is kept of one that has no other");
+}
+
+#[test]
 fn an_upstream_session_is_opened_once_and_again_after_its_loss() {
     let sessions = store(None);
     let (session, _) = issue(&sessions);

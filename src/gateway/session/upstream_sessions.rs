@@ -91,6 +91,15 @@ impl Sessions {
         Some((upstream.into(), opened))
     }
 
+    /// Takes all of the gateway's own sessions with an upstream away. They are the caller's to close.
+    pub(crate) fn take_own_of(&self, upstream: &str) -> Vec<ClosedSession> {
+        let mut own: Vec<SessionId> = Vec::new();
+        for shard in self.table.shards() {
+            own.extend(shard.live.keys().copied().filter(|session| session.is_own()));
+        }
+        own.into_iter().filter_map(|session| self.take_own(session, upstream)).collect()
+    }
+
     /// Leaves upstream sessions to the next sweep to be closed.
     pub(super) fn strand(&self, closed: Vec<ClosedSession>) {
         let mut stranded = self.stranded.lock();

@@ -98,6 +98,21 @@ pub(crate) struct Fetch<'f> {
     scratch: RefCell<Scratch>,
 }
 
+/// The use of the gateway's own sessions. When it ends after the configuration has ceased to name the upstream, they are
+/// closed: one may have been opened since those that were open then are.
+struct LastUse<'f>(&'f Fetch<'f>);
+
+impl Drop for LastUse<'_> {
+    fn drop(&mut self) {
+        let Fetch { thread, upstream, .. } = self.0;
+        if upstream.facts.is_over()
+            && let Some(gone) = upstream.current.get().filter(|current| current.facts.is_over())
+        {
+            own_session::close_own_sessions(&thread.client, &thread.state.sessions, &gone);
+        }
+    }
+}
+
 impl<'f> Fetch<'f> {
     /// A fetch that has `list_timeout` from `now`.
     pub(crate) fn new(
@@ -131,6 +146,7 @@ impl<'f> Fetch<'f> {
             }
             return fetched;
         }
+        let _use = LastUse(self);
         for _ in 0..SESSIONS_TRIED_MAX {
             let session = self.session(*version, capabilities).await?;
             match self.pages(Some(&session)).await {

@@ -40,6 +40,7 @@ use self::schedule::Schedule;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Shares;
 use crate::catalog::lists::declared::newly_declared;
+use crate::catalog::own_session::close_own_sessions;
 use crate::clock;
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
@@ -248,6 +249,7 @@ impl Prober {
         let living: HashMap<UpstreamId, &Arc<Upstream>> =
             snapshot.upstreams.iter().map(|upstream| (upstream.id, upstream)).collect();
         let metrics = &self.state.metrics;
+        let mut gone = Vec::new();
         self.entries.retain(|id, entry| {
             let name = &entry.upstream.config.name;
             let lives = living.contains_key(id);
@@ -257,8 +259,17 @@ impl Prober {
                     let _ = metrics.replicas.eras.remove_label_values(&[name, era.label()]);
                 }
             }
+            if !lives {
+                gone.push(Arc::clone(&entry.upstream));
+            }
             lives
         });
+        for gone in gone {
+            // With other settings it is the same server, whose sessions go on.
+            if snapshot.upstreams.iter().all(|upstream| upstream.session_key != gone.session_key) {
+                close_own_sessions(&self.asking.client, &self.state.sessions, &gone);
+            }
+        }
         for (id, upstream) in living {
             if self.entries.contains_key(&id) {
                 continue;
