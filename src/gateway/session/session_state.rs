@@ -102,7 +102,7 @@ impl UpstreamSession {
     /// As requests name it.
     pub(crate) fn named(&self) -> SessionHeaders<'_> {
         let (id, shown) = (self.id.as_ref(), self.shown.get());
-        SessionHeaders { id, version: self.version.as_str(), replica: self.replica, shown }
+        SessionHeaders { id, version: Some(self.version.as_str()), replica: self.replica, shown }
     }
 
     /// One that this replica knows, if it has an id that others might not know.

@@ -62,7 +62,8 @@ pub(crate) struct Asker<'a> {
 pub(crate) struct SessionHeaders<'a> {
     /// Its id; `None` for an upstream that gives none.
     pub id: Option<&'a HeaderValue>,
-    pub version: &'static str,
+    /// The revision of the protocol; `None`: the upstream has not said which it speaks.
+    pub version: Option<&'static str>,
     pub replica: Option<ReplicaKey>,
     /// The headers that are handed on, as its client has shown them.
     pub shown: Option<Arc<HeaderMap>>,
@@ -425,9 +426,11 @@ pub(crate) fn modern_headers(version: &'static str, method: Method) -> HeaderMap
 }
 
 /// The headers of a request in a legacy session; `None` for an upstream that gives no session id.
-pub(crate) fn legacy_headers(version: &'static str, session: Option<&HeaderValue>) -> HeaderMap {
+fn legacy_headers(version: Option<&'static str>, session: Option<&HeaderValue>) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(8);
-    headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(version));
+    if let Some(version) = version {
+        headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(version));
+    }
     if let Some(session) = session {
         headers.insert(SESSION_ID, session.clone());
     }

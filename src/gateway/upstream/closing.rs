@@ -39,7 +39,8 @@ const LATE_PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct LeftSession {
     upstream: Arc<Upstream>,
     id: HeaderValue,
-    version: &'static str,
+    /// `None`: the upstream has not said which it speaks.
+    version: Option<&'static str>,
     replica: Option<ReplicaKey>,
     shown: Option<Arc<HeaderMap>>,
     /// The upstream knows it, so that its answer says whether it closes sessions.
@@ -60,9 +61,9 @@ impl LeftSession {
         Self { is_known: true, ..self }
     }
 
-    /// The version is not the one that was offered.
+    /// The upstream has said which version it speaks.
     pub(super) fn agree_on(&mut self, version: LegacyVersion) {
-        self.version = version.as_str();
+        self.version = Some(version.as_str());
     }
 
     fn named(&self) -> SessionHeaders<'_> {
@@ -140,8 +141,6 @@ fn by_upstream(left: impl IntoIterator<Item = LeftSession>) -> impl Iterator<Ite
 pub(super) struct OfferedSession {
     /// The upstream itself would stay as long as its answer is waited for.
     pub(super) upstream: Arc<CurrentUpstream>,
-    /// The revision that is offered.
-    pub(super) version: LegacyVersion,
     /// The headers that are handed on, as it is shown them.
     pub(super) shown: Option<Arc<HeaderMap>>,
     /// It is opened by the bridge, though the upstream may open it itself.
@@ -180,7 +179,8 @@ impl OfferedSession {
         let (Some(id), Some(upstream)) = (id, self.upstream.get()) else { return };
         tracing::debug!(upstream = upstream.config.name, "a session is closed that was opened too late");
         upstream.series.late_sessions.inc();
-        let (version, shown) = (self.version.as_str(), self.shown.clone());
+        // It chooses a revision in the answer, which is not read.
+        let (version, shown) = (None, self.shown.clone());
         let named = SessionHeaders { id: Some(&id), version, replica: Some(replica), shown };
         client.close_sessions(LeftSession::new(upstream, &named));
     }

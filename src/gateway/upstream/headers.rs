@@ -26,7 +26,7 @@ pub(crate) struct ForwardedFields {
     /// What must not cross was taken out of them.
     is_sorted_out: bool,
     inner_name: Option<HeaderValue>,
-    session: Option<(&'static str, Option<HeaderValue>)>,
+    session: Option<(Option<&'static str>, Option<HeaderValue>)>,
 }
 
 /// The headers that the operator hands on, as a client has shown them, for messages that the gateway sends in the client's
@@ -146,7 +146,9 @@ impl ForwardedFields {
             line(&MCP_NAME, name.as_bytes());
         }
         if let Some((version, id)) = &self.session {
-            line(&PROTOCOL_VERSION, version.as_bytes());
+            if let Some(version) = version {
+                line(&PROTOCOL_VERSION, version.as_bytes());
+            }
             if let Some(id) = id {
                 line(&SESSION_ID, id.as_bytes());
             }
@@ -165,7 +167,9 @@ impl ForwardedFields {
             headers.insert(MCP_NAME, name);
         }
         if let Some((version, id)) = self.session {
-            headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(version));
+            if let Some(version) = version {
+                headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(version));
+            }
             if let Some(id) = id {
                 headers.insert(SESSION_ID, id);
             }
@@ -310,7 +314,8 @@ mod tests {
         let forwarded = ForwardedFields::new(client(), None, &[HeaderName::from_static("mcp-session-id")]);
         assert_eq!(forwarded.era(), Era::Modern);
         let id = HeaderValue::from_static("inner");
-        let session = SessionHeaders { id: Some(&id), version: "2025-11-25", replica: None, shown: None };
+        let version = Some("2025-11-25");
+        let session = SessionHeaders { id: Some(&id), version, replica: None, shown: None };
         let forwarded = forwarded.in_session(&session);
         assert_eq!(forwarded.era(), Era::Legacy);
         let sent = sent(&forwarded);

@@ -77,7 +77,7 @@ impl InitializedSession {
     /// As requests name it.
     pub(crate) fn named(&self) -> SessionHeaders<'_> {
         let (id, shown) = (self.id.as_ref(), self.shown.clone());
-        SessionHeaders { id, version: self.version.as_str(), replica: self.replica, shown }
+        SessionHeaders { id, version: Some(self.version.as_str()), replica: self.replica, shown }
     }
 }
 
@@ -147,9 +147,8 @@ async fn open_as_offered(
     let principal = RequestAttributes::principal(offer.principal).filter(|_| upstream.is_child());
     let headers = offer.shown.as_deref().cloned().unwrap_or_default();
     let question_of_all = question(asker, (headers, None), body, deadline);
-    let (version, shown) = (offer.initialize.version, offer.shown.clone());
-    let opens =
-        Arc::new(OfferedSession { upstream: Arc::clone(&upstream.current), version, shown, is_bridged });
+    let shown = offer.shown.clone();
+    let opens = Arc::new(OfferedSession { upstream: Arc::clone(&upstream.current), shown, is_bridged });
     let attributes = RequestAttributes { principal, opens: Some(opens), ..RequestAttributes::default() };
     let begun = asker.begin(attributes, upstream, question_of_all).await?;
     let mut unfinished = UnclaimedSession::new(asker, upstream, &begun.reply, offer);
@@ -181,13 +180,14 @@ impl<'a> UnclaimedSession<'a> {
     /// `reply` is to `initialize`. Its rest may never come.
     fn new(asker: &Asker<'a>, upstream: &Upstream, reply: &Reply, offer: &InitializeOffer<'_>) -> Self {
         let id = reply.head.fields.kept_session_id().filter(|_| reply.head.status.is_success());
-        let (version, shown) = (offer.initialize.version.as_str(), offer.shown.clone());
+        // The upstream may choose another revision than the one that is offered.
+        let (version, shown) = (None, offer.shown.clone());
         let named = SessionHeaders { id: id.as_ref(), version, replica: reply.replica, shown };
         let session = upstream.current.get().and_then(|upstream| LeftSession::new(upstream, &named));
         Self { client: asker.client, session }
     }
 
-    /// The version is not the one that was offered.
+    /// The upstream has said which version it speaks.
     fn agree_on(&mut self, version: LegacyVersion) {
         if let Some(session) = &mut self.session {
             session.agree_on(version);

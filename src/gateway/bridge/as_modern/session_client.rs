@@ -63,7 +63,7 @@ impl From<&InitializedSession> for SessionName {
 impl SessionName {
     pub(crate) fn named(&self) -> SessionHeaders<'_> {
         let (id, shown) = (self.id.as_ref(), self.shown.clone());
-        SessionHeaders { id, version: self.version, replica: self.replica, shown }
+        SessionHeaders { id, version: Some(self.version), replica: self.replica, shown }
     }
 
     /// The headers of a message in it.

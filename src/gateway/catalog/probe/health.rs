@@ -19,7 +19,7 @@ use super::ProbeContext;
 use super::ask::{discover_question, of_no_message};
 use crate::clock;
 use crate::snapshot::Snapshot;
-use crate::upstream::ask::{AskReply, AskRequest, Asker, legacy_headers};
+use crate::upstream::ask::{AskReply, AskRequest, Asker};
 use crate::upstream::closing::LeftSession;
 use crate::upstream::fault::Fault;
 use crate::upstream::health::breaker::BreakerState;
@@ -329,7 +329,7 @@ async fn question(
         }
     };
     let ping = AskRequest {
-        headers: legacy_headers(opened.version.as_str(), opened.id.as_ref()),
+        headers: opened.named().to_map(),
         body: bytes::Bytes::from_static(br#"{"jsonrpc":"2.0","id":"trunkline-health","method":"ping"}"#),
         is_safe_to_repeat: true,
         replica: opened.replica,

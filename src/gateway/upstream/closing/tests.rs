@@ -56,8 +56,12 @@ struct Server {
     asked: Cell<usize>,
     /// The answer to the end of a session; `None`: there is none.
     end: Cell<Option<StatusCode>>,
+    /// The revision that it chooses; `None`: the one that it is offered.
+    chosen: Cell<Option<&'static str>>,
     /// Sessions that it was asked to forget.
     left: RefCell<HashSet<String>>,
+    /// The revisions that this named, in order.
+    named: RefCell<Vec<Option<String>>>,
     changed: Notify,
 }
 
@@ -87,7 +91,9 @@ impl Server {
             opened: Cell::new(0),
             asked: Cell::new(0),
             end: Cell::new(Some(StatusCode::OK)),
+            chosen: Cell::default(),
             left: RefCell::default(),
+            named: RefCell::default(),
             changed: Notify::new(),
         })
     }
@@ -95,8 +101,9 @@ impl Server {
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let mut answer = Response::new(Full::default());
         if request.method() == Method::DELETE {
-            let id = request.headers().get("mcp-session-id").and_then(|id| id.to_str().ok());
-            self.left.borrow_mut().extend(id.map(str::to_owned));
+            let text = |name: &str| request.headers().get(name)?.to_str().ok().map(str::to_owned);
+            self.named.borrow_mut().push(text("mcp-protocol-version"));
+            self.left.borrow_mut().extend(text("mcp-session-id"));
             self.changed.notify_waiters();
             let Some(status) = self.end.get() else { pending().await };
             *answer.status_mut() = status;
@@ -112,7 +119,8 @@ impl Server {
         self.changed.notify_waiters();
         self.may_open.acquire().await.expect("it is open").forget();
         self.opened.set(self.opened.get() + 1);
-        let result = json!({"protocolVersion": message["params"]["protocolVersion"], "capabilities": {}});
+        let offered = message["params"]["protocolVersion"].as_str().expect("a revision");
+        let result = json!({"protocolVersion": self.chosen.get().unwrap_or(offered), "capabilities": {}});
         let text = json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
         *answer.body_mut() = Full::from(text);
         let headers = answer.headers_mut();
@@ -341,10 +349,30 @@ fn only_an_answer_says_that_a_server_keeps_its_sessions() {
         drop(unused);
         let gateway = Gateway::new(&[&gone]);
         let id = HeaderValue::from_static("s1");
-        let version = LegacyVersion::NEWEST.as_str();
+        let version = Some(LegacyVersion::NEWEST.as_str());
         let named = SessionHeaders { id: Some(&id), version, replica: None, shown: None };
         let left = LeftSession::new(gateway.upstream(0), &named).map(LeftSession::known);
         gateway.worker.client.close_all(left).await;
         assert!(!gateway.upstream(0).facts.keeps_sessions());
+    });
+}
+
+#[test]
+fn the_end_of_a_session_names_the_revision_that_was_agreed_upon_or_none() {
+    run(async {
+        let server = Server::start(0).await;
+        let gateway = Gateway::new(&[&server]);
+        server.chosen.set(Some("2025-06-18"));
+        gateway.give_up(0, &server, 1).await;
+        server.may_open.add_permits(1);
+        server.is_left_by(1).await;
+        server.may_open.add_permits(2);
+        gateway.close([0]).await;
+        server.is_left_by(2).await;
+        server.chosen.set(Some("1999-01-01"));
+        assert!(gateway.open(0, SOON).await.is_err());
+        server.is_left_by(3).await;
+        let agreed = Some("2025-06-18".to_owned());
+        assert_eq!(*server.named.borrow(), [None, agreed, None]);
     });
 }

@@ -259,7 +259,7 @@ impl UpstreamStream {
     }
 
     async fn get(&self) -> StreamAttempt {
-        let (version, replica, shown) = (self.version, self.replica, self.shown.get());
+        let (version, replica, shown) = (Some(self.version), self.replica, self.shown.get());
         let session = SessionHeaders { id: Some(&self.id), version, replica, shown };
         let (client, after) = (&self.worker.client, self.after.as_ref());
         let opened = get_stream::open(client, &self.upstream, session.clone(), after).await;
