@@ -249,7 +249,11 @@ impl ReplicaSchedule {
     }
 }
 
+/// `None`: the server keeps none, or its replica has left the upstream, and nothing leads there any more.
 fn left_session(upstream: &Arc<Upstream>, session: &InitializedSession) -> Option<LeftSession> {
+    if session.replica.is_some_and(|replica| upstream.replicas.get(replica).is_none()) {
+        return None;
+    }
     LeftSession::new(Arc::clone(upstream), &session.named())
 }
 
@@ -278,7 +282,7 @@ impl Check {
             let doubted = session.take_if(|_| found.doubts_session);
             found.tell(&upstream, &replica);
             if let Some(doubted) = doubted {
-                asking.client.close_sessions(LeftSession::new(Arc::clone(&upstream), &doubted.named()));
+                asking.client.close_sessions(left_session(&upstream, &doubted));
             }
             CheckResult { place, verdict, upstream, session, replica, answered_before }
         }

@@ -110,24 +110,47 @@ fn the_session_of_a_replica_that_is_removed_while_it_is_asked_is_closed() {
         checks.look(now);
         let check = checks.begin(now).expect("it is due");
         assert!(checks.follow(&after, now).is_empty(), "its question holds the session");
-        let session = InitializedSession {
-            id: Some(http::HeaderValue::from_static("s1")),
-            version: LegacyVersion::NEWEST,
-            result: Bytes::new(),
-            replica: Some(check.replica.key),
-            shown: None,
-        };
         let checked = CheckResult {
             place: check.place,
             verdict: ReplicaVerdict::Fit,
+            session: Some(session_at(&check.replica)),
             upstream: check.upstream,
-            session: Some(session),
             replica: check.replica,
             answered_before: 0,
         };
         assert!(checks.note(checked, now).is_none());
         let left = |checks: &mut Checks| if is_end { checks.leave() } else { checks.follow(&after, now) };
         assert_eq!([(); 2].map(|()| left(&mut checks).len()), [1, 0], "once, {is_end}");
+    }
+}
+
+#[test]
+fn the_session_of_a_replica_that_has_left_its_name_is_not_closed_in_vain() {
+    let text = "[listener]\naddress = \"127.0.0.1:1\"\n[[endpoint]]\npath = \"/mcp\"\nupstreams = [\"u\"]\n\
+                [upstream.u]\nurl = \"http://up.example:9/\"\n";
+    let config = config::parse(text).unwrap_or_else(|errors| panic!("{}", errors.render("f", text)));
+    let snapshot = Snapshot::build(&config, &Metrics::new(10).expect("metrics"), None).expect("a snapshot");
+    let (replicas, now) = (&snapshot.upstreams[0].replicas, clock::now());
+    let address = |host: u8| std::net::SocketAddr::from(([10, 0, 0, host], 9));
+    assert!(replicas.resolve(0, vec![address(1), address(2)], now));
+    let mut checks = Checks::default();
+    checks.follow(&snapshot, now);
+    for entry in checks.entries.values_mut() {
+        entry.session = Some(session_at(&entry.replica));
+    }
+    assert!(replicas.resolve(0, vec![address(2)], now));
+    assert!(checks.follow(&snapshot, now).is_empty());
+    assert_eq!(checks.leave().len(), 1, "that of the other");
+}
+
+/// A session in which this replica is asked.
+fn session_at(replica: &Replica) -> InitializedSession {
+    InitializedSession {
+        id: Some(http::HeaderValue::from_static("s1")),
+        version: LegacyVersion::NEWEST,
+        result: Bytes::new(),
+        replica: Some(replica.key),
+        shown: None,
     }
 }
 
