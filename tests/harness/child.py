@@ -13,8 +13,8 @@ messages before that, `shows-roots` lists a tool more to clients that have roots
 `turns-legacy` is of the modern era, and of the other one, silent on what it does not know, once it has turned; `turns-modern` the
 reverse. With `ends`, they die of it instead.
 `initializes-after=N` refuses the first N times to initialize, of all its processes. `later-initializes-in=S` takes S seconds for
-that in all processes but the first, `wants-roots` is of the modern era alone for clients that declare no roots, and `asks-first` asks
-for roots before it answers.
+that in all processes but the first, `wants-roots` is of the modern era alone for clients that declare no roots, `checks-roots`
+refuses those whose roots are no object, as SDKs do, and `asks-first` asks for roots before it answers.
 `early` writes answers before anything is asked, to the first ids there are.
 `refuses=METHOD` answers this method with an error that tells its key, which is $SECRET.
 `declares-all` declares every list, and that tools and prompts change.
@@ -392,6 +392,9 @@ def refusal(method, message):
     if method == "initialize" and os.path.exists(LOG + ".down"):
         return {"code": -32603, "message": "database is down"}
     is_unknown = "modern-only" in WORDS or ("wants-roots" in WORDS and "roots" not in params.get("capabilities", {}))
+    is_odd = "checks-roots" in WORDS and not isinstance(params.get("capabilities", {}).get("roots", {}), dict)
+    if is_odd and method == "initialize":
+        return {"code": -32602, "message": "Invalid request parameters", "data": ""}
     if is_unknown and method == "initialize":
         return {"code": -32600, "message": "Rejected 2025-era request on a modern-only connection"}
     if method == "tools/list" and given("lists") is not None and seen.count(method) > int(given("lists")):

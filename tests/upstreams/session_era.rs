@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::states::{status, upstream};
 use crate::harness::{
     Child, Config, Daemon, LEGACY_VERSION, Request, Response, api_key, call, eventually, eventually_within,
-    in_session, legacy, list, open_session, side_by_side, with_key,
+    in_session, legacy, list, open_session, open_session_with, side_by_side, with_key,
 };
 
 const NO_ARGUMENTS: &str = r#"{"name":"echo","arguments":{}}"#;
@@ -203,6 +203,48 @@ fn a_refusal_holds_for_clients_that_introduce_themselves_alike() {
     let opened = daemon.send(&legacy("0", "initialize", params));
     let session = opened.header("mcp-session-id").expect("a session").to_owned();
     assert_ne!(pid(&daemon, &session), of_gateway);
+}
+
+#[test]
+fn a_session_that_is_refused_takes_none_from_other_clients() {
+    let child = Child::new(&["modern", "checks-roots"]);
+    let daemon = daemon(&child, "");
+    let of_gateway = gateways_pid(&daemon);
+    let odd = || open_session_with(daemon.address(), LEGACY_VERSION, r#"{"roots":5}"#);
+    assert_eq!(pid(&daemon, &odd()), of_gateway);
+    let asked = child.received("initialize").len();
+    assert_eq!(pid(&daemon, &odd()), of_gateway);
+    assert_eq!(child.received("initialize").len(), asked, "it is known of that client, in any revision");
+    assert_ne!(pid(&daemon, &open(&daemon)), of_gateway);
+}
+
+#[test]
+fn refusals_of_many_clients_are_none_of_another() {
+    let child = Child::new(&["modern", "wants-roots"]);
+    let daemon = daemon(&child, "");
+    let of_gateway = gateways_pid(&daemon);
+    for number in 0..6 {
+        let capabilities = format!(r#"{{"experimental":{{"e{number}":{{}}}}}}"#);
+        let session = open_session_with(daemon.address(), LEGACY_VERSION, &capabilities);
+        assert_eq!(pid(&daemon, &session), of_gateway, "{number}");
+    }
+    assert_eq!(child.received("initialize").len(), 6);
+    let session = open_session_with(daemon.address(), LEGACY_VERSION, r#"{"roots":{}}"#);
+    assert_ne!(pid(&daemon, &session), of_gateway);
+}
+
+#[test]
+fn a_session_that_waits_for_the_first_one_is_not_judged_by_its_refusal() {
+    let child = Child::new(&["modern", "wants-roots", "later-starts-in=3"]);
+    let daemon = daemon(&child, "");
+    let of_gateway = gateways_pid(&daemon);
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(pid(&daemon, &open(&daemon)), of_gateway));
+        child.wait_for("started", 2);
+        let session = open_session_with(daemon.address(), LEGACY_VERSION, r#"{"roots":{}}"#);
+        assert_ne!(pid(&daemon, &session), of_gateway);
+    });
+    assert_eq!(child.received("initialize").len(), 2);
 }
 
 #[test]

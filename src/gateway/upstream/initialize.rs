@@ -100,35 +100,47 @@ pub(crate) async fn open(
     let wanted = offer.initialize.version;
     let mut refused = RefusedRevisions::default();
     let mut may_reopen = !upstream.has_local_sessions();
-    offer.initialize.version = upstream.facts.revisions.offer(wanted);
-    if let Some(children) = upstream.children() {
-        children.meet(|| offer.initialize.request("1"));
+    let opens_own = upstream.opens_own_sessions();
+    let mut is_bridged = opens_own && is_left_to_bridge(asker, upstream, &offer);
+    let mut is_trial = opens_own && !is_bridged;
+    if !is_bridged {
+        offer.initialize.version = upstream.facts.revisions.offer(wanted);
     }
-    let (mut is_trial, mut is_bridged) = (upstream.opens_own_sessions(), false);
     loop {
         let offered = offer.initialize.version;
         let opened = open_as_offered(asker, upstream, &offer, is_bridged, deadline).await;
         match opened {
-            // The program speaks the other era alone, as it turns out, or its answer takes longer than the client waits.
-            Err(ref error) if is_trial && (is_other_era(error) || !upstream.opens_own_sessions()) => {
-                (is_trial, is_bridged) = (false, true);
-                offer.initialize.version = wanted;
-            }
             Err(InitializeError::Refused { instead: Some(instead), .. })
                 if refused.may_offer(offered, instead) =>
             {
                 offer.initialize.version = instead;
             }
+            // The program opens no session for this client, as it turns out, or its answer takes longer than the client waits.
+            Err(ref error)
+                if is_trial && (is_other_era(error) || is_left_to_bridge(asker, upstream, &offer)) =>
+            {
+                (is_trial, is_bridged) = (false, true);
+                offer.initialize.version = wanted;
+            }
             // Its replica has left the upstream meanwhile, and nobody has used the session yet.
             Err(InitializeError::Upstream(UpstreamError::SessionLost)) if std::mem::take(&mut may_reopen) => {
             }
             Ok(opened) => {
-                upstream.facts.revisions.learn(wanted, offered);
+                // The bridge takes any, which says nothing of the program.
+                if !is_bridged {
+                    upstream.facts.revisions.learn(wanted, offered);
+                }
                 return Ok(opened);
             }
             Err(error) => return Err(error),
         }
     }
+}
+
+/// True if the program opened no session for a client that introduces itself like this one, and is not asked for another yet.
+fn is_left_to_bridge(asker: &Asker<'_>, upstream: &Upstream, offer: &InitializeOffer<'_>) -> bool {
+    let (initialize, depth_max) = (|| offer.initialize.request("1"), asker.limits.json_depth_max);
+    upstream.children().is_some_and(|children| children.is_bridged_for(initialize, depth_max))
 }
 
 fn is_other_era(error: &InitializeError) -> bool {

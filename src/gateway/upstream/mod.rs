@@ -403,22 +403,25 @@ impl Upstream {
     }
 
     /// Whether clients' sessions are opened with the program itself although the gateway speaks to it in the modern era
-    /// alone: each has a process of its own, and no process has refused to open one.
+    /// alone: each has a process of its own. Clients for which it opens none come over the bridge.
     pub(crate) fn opens_own_sessions(&self) -> bool {
-        self.config.eras.is_none()
-            && self.children().is_some_and(|children| children.may_open_sessions())
-            && self.lacks(Era::Legacy)
+        self.config.eras.is_none() && self.has_process_per_session() && self.lacks(Era::Legacy)
+    }
+
+    /// The same, unless it has opened none for any client that came so far.
+    fn may_have_own_sessions(&self) -> bool {
+        self.opens_own_sessions() && self.children().is_some_and(|children| !children.opens_none())
     }
 
     /// The era in which it is spoken to within a client's session.
     pub(crate) fn session_era(&self) -> Result<Era, UpstreamError> {
-        if self.opens_own_sessions() { Ok(Era::Legacy) } else { self.era_for(Era::Legacy) }
+        if self.may_have_own_sessions() { Ok(Era::Legacy) } else { self.era_for(Era::Legacy) }
     }
 
     /// Whether a client's session ends with the one that it has here: by configuration, and unless that one is the bridge's
     /// own, in which no server keeps anything.
     pub(crate) fn is_irreplaceable(&self) -> bool {
-        let is_ours = self.config.bridge.is_on && self.lacks(Era::Legacy) && !self.opens_own_sessions();
+        let is_ours = self.config.bridge.is_on && self.lacks(Era::Legacy) && !self.may_have_own_sessions();
         self.config.session_loss == config::SessionLoss::End && !is_ours
     }
 

@@ -282,16 +282,6 @@ impl Children {
         self.command.isolation == Isolation::Session
     }
 
-    /// Whether a session may be opened over a process of its own: none was refused before one was opened.
-    pub(crate) fn may_open_sessions(&self) -> bool {
-        self.is_for_one_session() && !self.opening.is_refused()
-    }
-
-    /// A session is to be opened for a client with this `initialize`, whose id is 1.
-    pub(crate) fn meet(&self, initialize: impl FnOnce() -> String) {
-        self.opening.meet(initialize);
-    }
-
     /// How many of them this payer is charged for.
     pub(crate) fn held_by(&self, payer: Payer) -> usize {
         self.running.held_by(payer)

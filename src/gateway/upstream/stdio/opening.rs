@@ -1,24 +1,27 @@
-//! The readiness of a program that the gateway speaks to in the modern era to open sessions, as the first one shows, and how far
-//! that one is.
+//! The readiness of a program that the gateway speaks to in the modern era to open sessions, as the first ones show, and how far
+//! these are.
 //!
 //! A process that has read `initialize` and says nothing for a while opens no session. The time before it has read that is its
 //! start, and says nothing of sessions.
 //!
-//! Invariant: one session at a time is a trial. Others wait for what it shows.
+//! Invariants: a session that was not opened says nothing of clients that introduce themselves otherwise. Of those that do alike, one
+//! session at a time is a trial. While nothing is known, one of all is, and others wait for what it shows.
 
-use std::hash::{DefaultHasher, Hasher as _};
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::limit::payer::Payer;
 use crate::clock;
 use net::jitter::doubled;
 use protocol::error::UpstreamError;
+use protocol::json::{Document, Scratch, Value};
 
-/// Where clients of so many introductions were refused, and none was not, all are.
-const REFUSED_MAX: usize = 4;
+/// So many introductions are known that opened no session. Of more, the oldest goes of the client that has tried most of them.
+const TRIED_MAX: usize = 64;
 /// The pause after a process that was to open the first session and did not, though it may, doubled with each.
 const VAIN_DOUBTED_MIN: Duration = Duration::from_secs(15);
 const VAIN_DOUBTED_MAX: Duration = Duration::from_hours(1);
@@ -26,25 +29,36 @@ const VAIN_DOUBTED_MAX: Duration = Duration::from_hours(1);
 /// A client waits for so long at least.
 const CLIENT_PATIENCE_MIN: Duration = Duration::from_secs(1);
 
-/// The readiness of the program to open sessions, as the first that was to be opened tells. The end of its process, its
-/// silence, and most errors may have had another cause: after a pause, another session is tried. A refusal holds for clients
-/// that introduce themselves alike.
+/// The readiness of the program to open sessions, as those tell that were to be opened before any was. The end of a process, its
+/// silence, and most errors may have had another cause: after a pause, another session is tried. Either holds for clients that
+/// introduce themselves alike: it may be theirs alone what the program takes amiss.
 #[derive(Debug, Default)]
-pub(super) struct SessionOpening(Mutex<OpeningTrials>);
+pub(super) struct SessionOpening {
+    /// Another one for each program, so that no client finds an introduction that meets another's.
+    hasher: RandomState,
+    trials: Mutex<OpeningTrials>,
+}
 
 #[derive(Debug, Default)]
 struct OpeningTrials {
-    is_open: Option<bool>,
-    /// The introductions that were refused, while none was accepted.
-    refused: Vec<u64>,
-    /// The last trial, which may be over.
-    last: Option<TrialWatch>,
-    /// The trials in a row that came to nothing before anything was known; of several at once one counts.
+    /// It has opened one.
+    is_open: bool,
+    /// The introductions for which it opened none, the oldest first.
+    tried: Vec<TriedIntroduction>,
+    /// The trials by their introductions. Some may be over.
+    under_way: Vec<(u64, TrialWatch)>,
+}
+
+/// An introduction for which no session was opened.
+#[derive(Debug)]
+struct TriedIntroduction {
+    introduction: u64,
+    /// The client that was the last to try it.
+    payer: Payer,
+    /// Its clients come over the bridge until then; `None`: for good.
+    until: Option<Instant>,
+    /// The trials in a row that came to nothing.
     vain: u32,
-    /// The moment at which the last of them did.
-    failed: Option<Instant>,
-    /// Until then no other session is tried.
-    tried_again: Option<Instant>,
 }
 
 /// The part that a session takes in finding out whether the program opens any.
@@ -58,104 +72,121 @@ pub(super) enum OpeningRole {
     Wait(TrialWatch),
 }
 
-/// The number of an introduction: of what `initialize` says of a client, but for its id.
-pub(super) fn introduction(initialize: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(initialize);
-    hasher.finish()
-}
-
 impl SessionOpening {
-    /// It opened a session: later refusals have other causes.
+    /// The number of an introduction: of what this `initialize` says of a client, in whatever revision it does.
+    pub(super) fn introduction(&self, initialize: &[u8], json_depth_max: usize) -> u64 {
+        let mut scratch = Scratch::default();
+        let root = scratch.index(initialize, json_depth_max).map(Document::root).ok();
+        let params = root.and_then(|root| root.get("params"));
+        let said = |name: &str| params.and_then(|params| params.get(name)).map(Value::raw);
+        self.hasher.hash_one((said("capabilities"), said("clientInfo")))
+    }
+
+    /// It opened a session: what came to nothing before had another cause. Refusals stay, as they are of what a client says.
     pub(super) fn note_open(&self) {
-        let mut trials = self.0.lock();
-        trials.is_open = Some(true);
-        trials.refused.clear();
+        let mut trials = self.trials.lock();
+        trials.is_open = true;
+        trials.tried.retain(|tried| tried.until.is_none());
     }
 
-    /// It refused to, as it knows no sessions. Returns whether that is news.
-    pub(super) fn note_refusal(&self, introduction: u64) -> bool {
-        let mut trials = self.0.lock();
-        if trials.is_open == Some(true) {
-            return false;
-        }
-        let is_news = trials.refused.is_empty();
-        trials.is_open = Some(false);
-        if trials.refused.len() < REFUSED_MAX && !trials.refused.contains(&introduction) {
-            trials.refused.push(introduction);
-        }
-        is_news
+    /// It refused to open the session of this trial, as it knows none. Returns whether that is news.
+    pub(super) fn note_refusal(&self, trial: &SessionTrial) -> bool {
+        self.trials.lock().note(trial, |_| None)
     }
 
-    /// A client comes whose `initialize` is this one. Refusals of other introductions do not hold for it.
-    pub(super) fn meet(&self, initialize: impl FnOnce() -> String) {
-        let mut trials = self.0.lock();
-        if trials.is_open == Some(false)
-            && trials.refused.len() < REFUSED_MAX
-            && !trials.refused.contains(&introduction(initialize().as_bytes()))
-        {
-            trials.is_open = None;
-        }
+    /// The process of this trial ended, said nothing or failed for another reason. Returns whether that is news.
+    pub(super) fn note_vain(&self, trial: &SessionTrial, now: Instant) -> bool {
+        self.trials.lock().note(trial, |vain| Some(after_pause(vain, now)))
     }
 
-    /// Its process, whose start had `begun` then, ended, said nothing or failed for another reason. Returns whether that is news.
-    pub(super) fn note_vain(&self, begun: Instant, now: Instant) -> bool {
-        let mut trials = self.0.lock();
-        if trials.is_open.is_some() || trials.failed.is_some_and(|failed| begun < failed) {
-            return false;
-        }
-        trials.wait(now);
-        trials.failed = Some(now);
-        trials.vain = trials.vain.saturating_add(1);
-        trials.vain == 1
-    }
-
-    /// A session is to be opened. While it is not known whether the program opens any, one at a time is a trial; after one that
-    /// came to nothing, others do not wait for it.
-    pub(super) fn join(&self, now: Instant) -> OpeningRole {
-        let mut trials = self.0.lock();
-        if trials.is_open.is_some() {
+    /// A session is to be opened for this client. While nothing is known, one at a time is a trial. Once one came to nothing, those of
+    /// other introductions do not wait for another such.
+    pub(super) fn join(&self, introduction: u64, payer: Payer, now: Instant) -> OpeningRole {
+        let mut trials = self.trials.lock();
+        trials.under_way.retain(|(_, trial)| !trial.is_over());
+        let tried = trials.tried.iter().find(|tried| tried.introduction == introduction);
+        if trials.is_open || tried.is_some_and(|tried| tried.until.is_none()) {
             return OpeningRole::Known;
         }
-        if let Some(under_way) = trials.last.as_ref().filter(|trial| !trial.is_over()) {
-            return OpeningRole::Wait(under_way.clone());
+        let is_known = !trials.tried.is_empty();
+        let mut others = trials.under_way.iter();
+        if let Some((_, other)) = others.find(|(other, _)| !is_known || *other == introduction) {
+            return OpeningRole::Wait(other.clone());
         }
-        if trials.vain > 0 {
-            trials.wait(now);
+        // Others that introduce themselves alike do not wait for it again.
+        if let Some(tried) = trials.tried.iter_mut().find(|tried| tried.introduction == introduction) {
+            tried.until = Some(after_pause(tried.vain, now));
         }
-        let trial = SessionTrial::default();
-        trials.last = Some(trial.watch());
+        let trial = SessionTrial::new(introduction, payer);
+        trials.under_way.push((introduction, trial.watch()));
         OpeningRole::Trial(trial)
-    }
-
-    /// The trial that is under way.
-    pub(super) fn under_way(&self) -> Option<TrialWatch> {
-        self.0.lock().last.clone().filter(|trial| !trial.is_over())
     }
 
     /// The program may be another by now.
     pub(super) fn forget(&self) {
-        *self.0.lock() = OpeningTrials::default();
+        *self.trials.lock() = OpeningTrials::default();
     }
 
-    pub(super) fn is_refused(&self) -> bool {
-        let trials = self.0.lock();
-        match trials.is_open {
-            Some(is_open) => !is_open,
-            None => trials.tried_again.is_some_and(|at| clock::now() < at),
-        }
+    /// True if it opened none for clients of this introduction, and is not asked again yet.
+    pub(super) fn is_bridged_for(&self, introduction: u64, now: Instant) -> bool {
+        let trials = self.trials.lock();
+        let mut tried = trials.tried.iter();
+        let tried = tried.find(|tried| tried.introduction == introduction);
+        tried.is_some_and(|tried| tried.until.is_none_or(|until| now < until))
+    }
+
+    /// True if there is an introduction for which it opened none.
+    pub(super) fn has_tried(&self) -> bool {
+        !self.trials.lock().tried.is_empty()
+    }
+
+    /// True if it was to open sessions, and has opened none so far.
+    pub(super) fn opens_none(&self) -> bool {
+        let trials = self.trials.lock();
+        !trials.is_open && !trials.tried.is_empty()
     }
 }
 
 impl OpeningTrials {
-    fn wait(&mut self, now: Instant) {
-        self.tried_again = Some(now + doubled(VAIN_DOUBTED_MIN, self.vain, VAIN_DOUBTED_MAX));
+    /// This trial came to nothing. `until`: from the number of those before it that did in a row. Returns whether that is news.
+    fn note(&mut self, trial: &SessionTrial, until: impl FnOnce(u32) -> Option<Instant>) -> bool {
+        let is_news = !self.is_open && self.tried.is_empty();
+        let SessionTrial { introduction, payer, .. } = *trial;
+        let known = self.tried.iter().position(|tried| tried.introduction == introduction);
+        let vain = known.map_or(0, |at| self.tried.remove(at).vain);
+        if self.tried.len() >= TRIED_MAX {
+            self.forget_one();
+        }
+        let tried =
+            TriedIntroduction { introduction, payer, until: until(vain), vain: vain.saturating_add(1) };
+        self.tried.push(tried);
+        is_news
+    }
+
+    /// The oldest goes of the client that has tried most, so that one that introduces itself in many ways makes others try nothing anew.
+    fn forget_one(&mut self) {
+        let count = |payer: Payer| self.tried.iter().filter(|tried| tried.payer == payer).count();
+        // Of several that have as many, the one whose oldest is older than theirs.
+        let most = self.tried.iter().rev().map(|tried| tried.payer).max_by_key(|payer| count(*payer));
+        if let Some(at) = self.tried.iter().position(|tried| Some(tried.payer) == most) {
+            self.tried.remove(at);
+        }
     }
 }
 
+/// The end of the pause after one more trial that came to nothing.
+fn after_pause(vain: u32, now: Instant) -> Instant {
+    now + doubled(VAIN_DOUBTED_MIN, vain, VAIN_DOUBTED_MAX)
+}
+
 /// A session that shows whether the program opens any, until it is dropped.
-#[derive(Debug, Default)]
-pub(super) struct SessionTrial(TrialWatch);
+#[derive(Debug)]
+pub(super) struct SessionTrial {
+    /// The introduction of its client.
+    introduction: u64,
+    payer: Payer,
+    watch: TrialWatch,
+}
 
 /// How far a trial is, for those who wait for it.
 #[derive(Clone, Debug, Default)]
@@ -166,8 +197,12 @@ pub(super) struct TrialWatch {
 }
 
 impl SessionTrial {
+    fn new(introduction: u64, payer: Payer) -> Self {
+        Self { introduction, payer, watch: TrialWatch::default() }
+    }
+
     pub(super) fn watch(&self) -> TrialWatch {
-        self.0.clone()
+        self.watch.clone()
     }
 
     /// The answer to `initialize`, or `TimedOut` where the process has had its time since it has `read` that.
@@ -179,7 +214,7 @@ impl SessionTrial {
     ) -> Result<T, UpstreamError> {
         let silent = async {
             read.cancelled().await;
-            self.0.read.cancel();
+            self.watch.read.cancel();
             sleep(patience()).await;
         };
         tokio::select! {
@@ -192,7 +227,7 @@ impl SessionTrial {
 
 impl Drop for SessionTrial {
     fn drop(&mut self) {
-        self.0.over.cancel();
+        self.watch.over.cancel();
     }
 }
 
@@ -223,64 +258,122 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(5);
 
+    fn payer() -> Payer {
+        Payer::principal("a")
+    }
+
+    fn begin(opening: &SessionOpening, introduction: u64) -> SessionTrial {
+        let OpeningRole::Trial(trial) = opening.join(introduction, payer(), clock::now()) else {
+            panic!("{introduction} is tried")
+        };
+        trial
+    }
+
+    fn waits(opening: &SessionOpening, introduction: u64) -> bool {
+        matches!(opening.join(introduction, payer(), clock::now()), OpeningRole::Wait(_))
+    }
+
+    fn is_known(opening: &SessionOpening, introduction: u64) -> bool {
+        matches!(opening.join(introduction, payer(), clock::now()), OpeningRole::Known)
+    }
+
+    fn is_bridged(opening: &SessionOpening, introduction: u64) -> bool {
+        opening.is_bridged_for(introduction, clock::now())
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_end_of_a_process_or_its_silence_is_no_refusal_for_good() {
         let opening = SessionOpening::default();
-        assert!(!opening.is_refused());
+        assert!(!is_bridged(&opening, 1) && !opening.has_tried() && !opening.opens_none());
         for number in 0..3 {
-            let begun = clock::now();
-            let OpeningRole::Trial(trial) = opening.join(begun) else { panic!("it is tried") };
-            assert!(matches!(opening.join(begun), OpeningRole::Wait(_)), "one at a time");
-            assert_eq!(opening.is_refused(), number > 0, "one at a time is tried again");
+            let trial = begin(&opening, 1);
+            assert!(waits(&opening, 1), "one at a time");
+            assert_eq!(is_bridged(&opening, 1), number > 0, "one at a time is tried again");
             advance(Duration::from_secs(1)).await;
-            assert_eq!(opening.note_vain(begun, clock::now()), number == 0);
-            assert!(!opening.note_vain(begun, clock::now()), "several at once are one");
+            assert_eq!(opening.note_vain(&trial, clock::now()), number == 0, "it is news once");
             drop(trial);
-            assert!(opening.under_way().is_none());
-            assert!(opening.is_refused());
+            assert!(is_bridged(&opening, 1) && opening.has_tried() && opening.opens_none());
             advance(VAIN_DOUBTED_MIN * (1 << number)).await;
-            assert!(!opening.is_refused(), "another session is tried");
+            assert!(!is_bridged(&opening, 1), "another session is tried");
         }
+        let last = begin(&opening, 1);
         opening.note_open();
-        assert!(matches!(opening.join(clock::now()), OpeningRole::Known));
-        assert!(
-            !opening.note_vain(clock::now(), clock::now())
-                && !opening.note_refusal(1)
-                && !opening.is_refused(),
-            "it has other causes now"
-        );
+        assert!(is_known(&opening, 1) && !is_bridged(&opening, 1) && !opening.opens_none());
+        assert!(!opening.note_refusal(&last), "it opens sessions");
     }
 
     #[test]
-    fn a_refusal_holds_for_the_same_introduction_until_many_were_refused() {
+    fn a_refusal_holds_for_the_same_introduction_however_many_were_refused() {
         let opening = SessionOpening::default();
-        let number = |text: &str| introduction(text.as_bytes());
-        for (at, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
-            opening.meet(|| name.to_owned());
-            assert!(!opening.is_refused(), "{name} was not refused yet");
-            assert!(matches!(opening.join(clock::now()), OpeningRole::Trial(_)));
-            assert_eq!(opening.note_refusal(number(name)), at == 0);
-            assert!(opening.is_refused());
-            for known in &["a", "b", "c", "d"][..=at] {
-                opening.meet(|| (*known).to_owned());
-                assert!(opening.is_refused(), "{known}");
-            }
+        for introduction in 0..9 {
+            assert!(!is_bridged(&opening, introduction), "{introduction} was not refused yet");
+            let trial = begin(&opening, introduction);
+            assert_eq!(opening.note_refusal(&trial), introduction == 0);
+            drop(trial);
+            assert!((0..=introduction).all(|known| is_bridged(&opening, known)), "{introduction}");
+            assert!(is_known(&opening, introduction), "it is tried once");
         }
-        opening.meet(|| "e".to_owned());
-        assert!(opening.is_refused(), "so many are all");
-        opening.forget();
-        assert!(!opening.is_refused());
-        opening.note_refusal(number("a"));
-        opening.meet(|| "b".to_owned());
+        assert!(opening.opens_none());
         opening.note_open();
-        opening.meet(|| "a".to_owned());
-        assert!(!opening.is_refused(), "it opens sessions");
+        assert!(is_bridged(&opening, 0) && !is_bridged(&opening, 9) && !opening.opens_none());
+        opening.forget();
+        assert!(!is_bridged(&opening, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_client_is_judged_by_the_session_of_another() {
+        let opening = SessionOpening::default();
+        let first = begin(&opening, 1);
+        assert!(waits(&opening, 2), "nothing is known yet");
+        opening.note_vain(&first, clock::now());
+        drop(first);
+        assert!(is_bridged(&opening, 1) && !is_bridged(&opening, 2));
+        // It comes again and again, and is tried after each pause.
+        advance(VAIN_DOUBTED_MIN).await;
+        let again = begin(&opening, 1);
+        let other = begin(&opening, 2);
+        assert!(waits(&opening, 1) && waits(&opening, 2), "they are tried side by side");
+        opening.note_refusal(&again);
+        drop(again);
+        assert!(waits(&opening, 2), "its own is under way");
+        opening.note_open();
+        drop(other);
+        assert!(is_bridged(&opening, 1) && is_known(&opening, 2) && !is_bridged(&opening, 2));
+    }
+
+    #[test]
+    fn a_client_with_many_introductions_makes_nobody_try_anew() {
+        let opening = SessionOpening::default();
+        opening.note_refusal(&begin(&opening, 0));
+        for introduction in 1..500 {
+            let trial = SessionTrial::new(introduction, Payer::principal("many"));
+            opening.note_refusal(&trial);
+        }
+        assert!(is_bridged(&opening, 0), "it is another's");
+        assert!(is_bridged(&opening, 499) && !is_bridged(&opening, 1));
+        assert_eq!(opening.trials.lock().tried.len(), TRIED_MAX);
+    }
+
+    #[test]
+    fn an_introduction_is_what_is_said_of_a_client_in_any_revision() {
+        let opening = SessionOpening::default();
+        let number = |id: u8, revision: &str, capabilities: &str, name: &str| {
+            let params = format!(
+                r#"{{"protocolVersion":"{revision}","capabilities":{capabilities},"clientInfo":{{"name":"{name}"}}}}"#
+            );
+            let message = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"initialize","params":{params}}}"#);
+            opening.introduction(message.as_bytes(), 16)
+        };
+        let one = number(1, "2025-11-25", "{}", "a");
+        assert_eq!(one, number(2, "2025-06-18", "{}", "a"));
+        assert_ne!(one, number(1, "2025-11-25", r#"{"roots":5}"#, "a"));
+        assert_ne!(one, number(1, "2025-11-25", "{}", "b"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_keeps_half_of_its_time_for_the_bridge() {
         for (after_s, expected_ms) in [(0, 27_500), (45, 5000), (54, 1000), (55, 1000), (90, 1000)] {
-            let trial = SessionTrial::default();
+            let trial = SessionTrial::new(1, payer());
             let told_at = clock::now() + Duration::from_secs(55);
             let watch = trial.watch();
             let waiting = tokio::spawn(async move {
@@ -289,7 +382,7 @@ mod tests {
             });
             sleep(Duration::from_secs(after_s)).await;
             let read_at = clock::now();
-            trial.0.read.cancel();
+            trial.watch.read.cancel();
             let waited = waiting.await.expect("it ends") - read_at;
             let expected = Duration::from_millis(expected_ms);
             assert!(
@@ -301,16 +394,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_time_of_a_process_begins_when_it_has_read_the_question() {
-        let (trial, read) = (SessionTrial::default(), CancellationToken::new());
+        let (trial, read) = (SessionTrial::new(1, payer()), CancellationToken::new());
         let late = async {
             sleep(Duration::from_secs(30)).await;
-            assert!(!trial.watch().read.is_cancelled());
+            assert!(!trial.watch.read.is_cancelled());
             read.cancel();
             sleep(Duration::from_secs(4)).await;
             Ok(())
         };
         assert_eq!(trial.answer(read.clone(), || PATIENCE, late).await, Ok(()));
-        assert!(trial.watch().read.is_cancelled());
+        assert!(trial.watch.read.is_cancelled());
         let silent = trial.answer::<()>(read, || PATIENCE, std::future::pending());
         assert_eq!(silent.await, Err(UpstreamError::TimedOut));
         let watch = trial.watch();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use super::opening::TrialWatch;
 use crate::access::limit::payer::Payer;
 use crate::flight::Flight;
 use crate::upstream::mux::MuxConnection;
@@ -72,6 +73,8 @@ pub(super) struct UnclaimedStart {
     pub(super) wish: SessionWish,
     pub(super) number: u64,
     pub(super) flight: Arc<Flight<SessionOutcome>>,
+    /// It shows whether the program opens sessions.
+    pub(super) trial: Option<TrialWatch>,
 }
 
 impl UnclaimedStarts {
@@ -123,7 +126,7 @@ mod tests {
     ) -> (Landing<u64, SessionOutcome>, UnclaimedStart) {
         let FlightRole::Begin(landing) = flights.join(&number) else { panic!("it is under way") };
         let flight = Arc::clone(&landing.flight);
-        (landing, UnclaimedStart { wish: wish(), number, flight })
+        (landing, UnclaimedStart { wish: wish(), number, flight, trial: None })
     }
 
     fn wish() -> SessionWish {

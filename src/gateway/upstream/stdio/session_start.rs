@@ -6,13 +6,13 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::launch::{StartPayers, count_client, has_client};
-use super::opening::{OpeningRole, SessionTrial, introduction};
+use super::opening::{OpeningRole, SessionTrial};
 use super::own_initialize::{answer_to, refuses_revision, result_of, with_start_id};
 use super::processes::{OpenedSession, SessionOutcome, SessionWish, UnclaimedStart};
 use super::trial::{is_final, may_be_trial, patience};
@@ -45,7 +45,6 @@ struct SessionStart {
     json_depth_max: usize,
     /// A process that runs already.
     running: Option<MuxConnection>,
-    begun: Instant,
     /// It shows whether the program opens sessions.
     trial: Option<SessionTrial>,
 }
@@ -62,23 +61,27 @@ impl Children {
             payer: asking.payer,
             message: with_start_id(post.message, post.envelope.id.clone()),
         };
+        let introduction = self.opening.introduction(&wish.message, post.json_depth_max);
         let (begun, start) = loop {
             if let Some(claimed) = self.unclaimed.claim(&wish) {
                 break (claimed, None);
             }
-            let role =
-                if may_be_trial(asking) { self.opening.join(clock::now()) } else { OpeningRole::Known };
+            let role = if may_be_trial(asking) {
+                self.opening.join(introduction, asking.payer, clock::now())
+            } else {
+                OpeningRole::Known
+            };
             let trial = match role {
                 OpeningRole::Known => None,
                 OpeningRole::Trial(trial) => Some(trial),
                 OpeningRole::Wait(other) => {
-                    self.wait_for_trial(asking, &other).await?;
+                    self.wait_for_trial(asking, introduction, &other).await?;
                     continue;
                 }
             };
             break self.new_session_start(asking, wish, trial, post.json_depth_max)?;
         };
-        let trial = self.opening.under_way().filter(|_| may_be_trial(asking));
+        let trial = begun.trial.clone();
         let flight = Arc::clone(&begun.flight);
         let _client = count_client(asking, &flight);
         let mut claim = Claim { children: self, start: Some(begun) };
@@ -130,7 +133,7 @@ impl Children {
         // Of a session's own the session pays, and that one is the gateway's.
         let is_own = wish.payer == Payer::GATEWAY && wish.principal.is_none();
         let running = is_own.then(|| self.take_asked_in_vain(&asking.upstream.facts)).flatten();
-        let begun = clock::now();
+        let watch = trial.as_ref().map(SessionTrial::watch);
         let start = SessionStart {
             children: Arc::clone(self),
             landing,
@@ -138,10 +141,9 @@ impl Children {
             wish: wish.clone(),
             json_depth_max,
             running,
-            begun,
             trial,
         };
-        Ok((UnclaimedStart { wish, number, flight }, Some(start)))
+        Ok((UnclaimedStart { wish, number, flight, trial: watch }, Some(start)))
     }
 }
 
@@ -174,7 +176,7 @@ impl SessionStart {
 
     /// Starts, and tells who waits. The session that it gives may have nobody who claims it.
     async fn land(self, host: &Rc<Host>) -> Option<OpenedSession> {
-        let Self { children, landing, wish, json_depth_max, running, begun, trial, .. } = self;
+        let Self { children, landing, wish, json_depth_max, running, trial, .. } = self;
         let is_own = wish.payer == Payer::GATEWAY;
         let trial = trial.as_ref();
         let asking = async |connection, read| {
@@ -195,8 +197,8 @@ impl SessionStart {
         let opened = asked.and_then(|(starting, answer)| {
             let is_silent = matches!(answer, Err(UpstreamError::TimedOut));
             let is_vain = is_silent || (answer.is_err() && starting.connection().is_over());
-            if trial.is_some() && is_vain && !children.is_retired() {
-                children.note_vain_opening(begun);
+            if let Some(trial) = trial.filter(|_| is_vain && !children.is_retired()) {
+                children.note_vain_opening(trial);
             }
             Ok((starting, answer?))
         });
@@ -214,12 +216,13 @@ impl SessionStart {
             }
             Ok((starting, None, answer)) => {
                 if !refuses_revision(&wish.message, &answer, json_depth_max) {
-                    if is_own {
-                        children.note_initialized(wish.payer, false);
-                    } else if trial.is_some() && is_final(&answer, json_depth_max) {
-                        children.note_refused_opening(introduction(&wish.message));
-                    } else if trial.is_some() {
-                        children.note_vain_opening(begun);
+                    match trial {
+                        _ if is_own => children.note_initialized(wish.payer, false),
+                        Some(trial) if is_final(&answer, json_depth_max) => {
+                            children.note_refused_opening(trial);
+                        }
+                        Some(trial) => children.note_vain_opening(trial),
+                        None => {}
                     }
                 }
                 landing.land(Ok(OpenedSession { connection: starting.connection().clone(), answer }));
@@ -234,17 +237,16 @@ impl SessionStart {
 }
 
 impl Children {
-    /// A process was asked to open a session for a client with this introduction, and knows none.
-    fn note_refused_opening(&self, introduction: u64) {
-        if self.opening.note_refusal(introduction) {
+    /// The process of this trial was asked to open a session, and knows none.
+    fn note_refused_opening(&self, trial: &SessionTrial) {
+        if self.opening.note_refusal(trial) {
             self.tell_of_bridge();
         }
     }
 
-    /// A process whose start had `begun` then was asked to open a session, and ended, said nothing or failed for a reason that may
-    /// pass.
-    fn note_vain_opening(&self, begun: Instant) {
-        if self.opening.note_vain(begun, clock::now()) {
+    /// The process of this trial was asked to open a session, and ended, said nothing or failed for a reason that may pass.
+    fn note_vain_opening(&self, trial: &SessionTrial) {
+        if self.opening.note_vain(trial, clock::now()) {
             self.tell_of_bridge();
         }
     }
@@ -252,7 +254,7 @@ impl Children {
     fn tell_of_bridge(&self) {
         tracing::info!(
             upstream = self.name,
-            "the program opens no session: its clients come over the bridge"
+            "the program opens no session for a client: those that introduce themselves alike come over the bridge"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! The first session of a program that the gateway speaks to in the modern era: it shows that it opens any, or that it does not
-//! ([`opening`](super::opening)).
+//! The first sessions of a program that the gateway speaks to in the modern era: they show that it opens any, or that it opens none
+//! for clients like theirs ([`opening`](super::opening)).
 //!
 //! How long its process has is for the program to say, by the time that it takes to start: a client that cannot wait so long comes
 //! over the bridge, or leaves, and the trial goes on without it.
@@ -10,6 +10,7 @@ use super::launch::call_told_at;
 use super::opening::TrialWatch;
 use super::{Children, own_initialize};
 use crate::access::limit::payer::Payer;
+use crate::clock;
 use crate::upstream::mux::exchange::ConnectRequest;
 use protocol::error::UpstreamError;
 use protocol::version::Era;
@@ -41,15 +42,33 @@ pub(super) fn is_final(answer: &[u8], json_depth_max: usize) -> bool {
 }
 
 impl Children {
-    /// Waits for what a trial of another session shows. `OtherEra`: this one is to come over the bridge.
+    /// Whether the program opened no session for a client that introduces itself as this `initialize` does, and is not to be asked
+    /// for another yet.
+    pub(crate) fn is_bridged_for(&self, initialize: impl FnOnce() -> String, json_depth_max: usize) -> bool {
+        if !self.opening.has_tried() {
+            return false;
+        }
+        let introduction = self.opening.introduction(initialize().as_bytes(), json_depth_max);
+        self.opening.is_bridged_for(introduction, clock::now())
+    }
+
+    /// True if the program was to open sessions, and has opened none so far.
+    pub(crate) fn opens_none(&self) -> bool {
+        self.opening.opens_none()
+    }
+
+    /// Waits for what a trial of another session shows. `OtherEra`: this one, of a client with this introduction, is to come over
+    /// the bridge.
     pub(super) async fn wait_for_trial(
         &self,
         asking: ConnectRequest<'_>,
+        introduction: u64,
         trial: &TrialWatch,
     ) -> Result<(), UpstreamError> {
         let over = async {
             trial.over().await;
-            Some(if self.opening.is_refused() { Err(UpstreamError::OtherEra) } else { Ok(()) })
+            let is_bridged = self.opening.is_bridged_for(introduction, clock::now());
+            Some(if is_bridged { Err(UpstreamError::OtherEra) } else { Ok(()) })
         };
         self.unless_client_is_late(asking, Some(trial), self.wait_for_start(asking, over)).await
     }
