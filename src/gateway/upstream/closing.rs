@@ -52,7 +52,7 @@ impl LeftSession {
     pub(crate) fn new(upstream: Arc<Upstream>, session: &SessionHeaders<'_>) -> Option<Self> {
         let SessionHeaders { id, version, replica, shown } = session;
         let (id, shown) = (HeaderValue::clone((*id)?), shown.clone());
-        Some(Self { upstream, id, version, replica: *replica, shown, is_known: false })
+        Some(Self { upstream, id, version: *version, replica: *replica, shown, is_known: false })
     }
 
     /// One that the upstream has just opened.

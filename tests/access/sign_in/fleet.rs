@@ -274,7 +274,7 @@ fn a_gateway_without_the_new_key_sends_nobody_to_the_browser() {
     let stranger = Fleet::new();
     let elsewhere = connected(stranger.settings("9", "", |settings| one.beside(settings)));
     let (other, unknown) = signed_in(&elsewhere);
-    two.refresh(&other, &unknown.refresh).assert_refused("invalid_grant");
+    two.refresh(&other, &unknown.refresh).assert_refused("invalid_client");
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn groups_that_have_changed_are_told_as_soon_as_that_can_be_kept() {
 fn an_operator_ends_all_others_where_the_record_of_one_cannot_be_read() {
     let fleet = Fleet::new();
     let place = fleet.settings(KEY, "", |settings| Place::with(Settings { has_operators: true, ..settings }));
-    let place = connected(place);
+    place.daemon.wait_for_log(0, "the connection", |line| line.contains("connected to what replicas share"));
     let alice = place.signed_in("alice");
     let of_alice = records(&fleet);
     let bob = place.signed_in("bob");

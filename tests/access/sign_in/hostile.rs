@@ -87,9 +87,9 @@ fn what_is_of_another_gateway_is_nothing_here() {
     assert_page(&here_too.send(&here.daemon, consent(&sealed_form(&page), "allow")), 403, "this browser");
     assert_page(&here_too.open(&here.daemon, &back), 403, "this browser");
     assert_eq!(here.call(&tokens.access), 401);
-    for client in [&client, &foreign] {
-        here.refresh(client, &tokens.refresh).assert_refused("invalid_grant");
-        here.exchange(client, &code).assert_refused("invalid_grant");
+    for (client, expected) in [(&client, "invalid_grant"), (&foreign, "invalid_client")] {
+        here.refresh(client, &tokens.refresh).assert_refused(expected);
+        here.exchange(client, &code).assert_refused(expected);
     }
     assert_eq!(there.call(&tokens.access), 200);
     there.refresh(&foreign, &tokens.refresh).tokens();

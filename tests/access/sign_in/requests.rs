@@ -113,7 +113,8 @@ fn every_parameter_of_a_refresh_and_of_an_end_counts_once() {
 fn a_client_that_is_unknown_hears_that_first() {
     let place = Place::start();
     let client = place.register(REDIRECT);
-    let asked = code_parameters(&client, &place.code(&client, "alice"));
+    let code = place.code(&client, "alice");
+    let asked = code_parameters(&client, &code);
     // It would keep its registration, and end at a page, if it heard of its code alone.
     for unknown in ["tlc_AAAA", "nobody", "http://a.example/c", "https://127.0.0.1/c"] {
         AskedTokens(place.token(&changed(&asked, "client_id", unknown))).assert_refused("invalid_client");

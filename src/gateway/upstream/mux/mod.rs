@@ -142,7 +142,7 @@ impl MuxConnection {
             asks: is_own.then(|| {
                 let method = envelope.method.as_ref().and_then(|method| method.decode(message));
                 let method = method.map_or(Method::Other, |method| Method::of(&method));
-                OwnQuestion::new(method, clock::now())
+                Box::new(OwnQuestion::new(method, clock::now()))
             }),
             is_heard: false,
             handle: Some(ReplyHandle { sender, era, owner: owner.map(Arc::clone) }),
@@ -292,7 +292,7 @@ impl MuxConnection {
             token: None,
             session: ONLY_SESSION,
             role: CallRole::Own,
-            asks: Some(OwnQuestion::new(Method::of(method), clock::now())),
+            asks: Some(Box::new(OwnQuestion::new(Method::of(method), clock::now()))),
             is_heard: false,
             handle: Some(handle),
             place: None,

@@ -56,8 +56,8 @@ pub(crate) struct OwnQuestion {
 }
 
 impl OwnQuestion {
-    pub(crate) fn new(method: Method, asked: Instant) -> Box<Self> {
-        Box::new(Self { method, asked })
+    pub(crate) fn new(method: Method, asked: Instant) -> Self {
+        Self { method, asked }
     }
 }
 
@@ -330,8 +330,11 @@ mod tests {
         let mut pending = PendingCalls::default();
         let now = crate::clock::now();
         assert_eq!(pending.own_question(now), None);
-        let own =
-            |role, method| PendingCall { role, asks: Some(OwnQuestion::new(method, now)), ..call(1, "") };
+        let own = |role, method| PendingCall {
+            role,
+            asks: Some(Box::new(OwnQuestion::new(method, now))),
+            ..call(1, "")
+        };
         let watch = pending.enter(own(CallRole::Watch, Method::Listen));
         let list = pending.enter(own(CallRole::Own, Method::ToolsList));
         assert_eq!(pending.own_question(now), Some(Method::Listen));
@@ -352,7 +355,7 @@ mod tests {
         let now = crate::clock::now();
         let own = |asked| PendingCall {
             role: CallRole::Own,
-            asks: Some(OwnQuestion::new(Method::Discover, asked)),
+            asks: Some(Box::new(OwnQuestion::new(Method::Discover, asked))),
             ..call(1, "")
         };
         let (awaited, passing) = (pending.enter(own(now)), pending.enter(own(now)));
