@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::bounds::MuxBounds;
 pub(crate) use self::halves::{Disposition, MuxCall, ReadHalf, WriteHalf};
 use self::listener::NotificationListener;
-use self::pending_calls::{CallRole, OwnQuestion, PendingCall};
+use self::pending_calls::{CallRole, PendingCall};
 use self::state::{AskedBy, ModernCallers, MuxKind, MuxState, ReplyHandle};
 pub(crate) use self::state::{CallsServed, GatewayUse};
 use self::state_owner::StateOwner;
@@ -141,8 +141,7 @@ impl MuxConnection {
             role,
             asks: is_own.then(|| {
                 let method = envelope.method.as_ref().and_then(|method| method.decode(message));
-                let method = method.map_or(Method::Other, |method| Method::of(&method));
-                Box::new(OwnQuestion::new(method, clock::now()))
+                method.map_or(Method::Other, |method| Method::of(&method))
             }),
             is_heard: false,
             handle: Some(ReplyHandle { sender, era, owner: owner.map(Arc::clone) }),
@@ -160,7 +159,7 @@ impl MuxConnection {
                     state.calls = CallsServed::Unanswered;
                 }
             }
-            state.pending.enter(call)
+            if is_own { state.pending.enter_own(call, clock::now()) } else { state.pending.enter(call) }
         };
         self.0.entered.notify_one();
         slot.send(outgoing::request(message, envelope, own, trace));
@@ -292,7 +291,7 @@ impl MuxConnection {
             token: None,
             session: ONLY_SESSION,
             role: CallRole::Own,
-            asks: Some(Box::new(OwnQuestion::new(Method::of(method), clock::now()))),
+            asks: Some(Method::of(method)),
             is_heard: false,
             handle: Some(handle),
             place: None,
@@ -300,7 +299,7 @@ impl MuxConnection {
         let own = {
             let mut state = self.lock();
             state.pending.give_up_own(clock::now());
-            let own = state.pending.enter(call);
+            let own = state.pending.enter_own(call, clock::now());
             state.pending.abandon(own);
             own
         };

@@ -25,6 +25,8 @@ const ABANDONED_MAX: usize = 1024;
 pub(crate) struct PendingCalls<H> {
     next: u64,
     calls: BTreeMap<u64, PendingCall<H>>,
+    /// The times of the gateway's own questions: they are no part of what each call moves.
+    asked: BTreeMap<u64, Instant>,
     abandoned: usize,
 }
 
@@ -38,27 +40,14 @@ pub(crate) struct PendingCall<H> {
     pub session: u64,
     /// What it is to the messages that name no call.
     pub role: CallRole,
-    /// The question, where the gateway itself asks. Apart from it, as every call is moved with what it holds.
-    pub asks: Option<Box<OwnQuestion>>,
+    /// The method, where the gateway itself asks.
+    pub asks: Option<Method>,
     /// A message came for it that is not its answer: a subscription was taken.
     pub is_heard: bool,
     /// Who waits; `None` once nobody does.
     pub handle: Option<H>,
     /// Its place among the calls that the upstream may have at once, until it is answered.
     pub place: Option<Arc<CallPlace>>,
-}
-
-/// A question of the gateway's own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OwnQuestion {
-    pub method: Method,
-    pub asked: Instant,
-}
-
-impl OwnQuestion {
-    pub(crate) fn new(method: Method, asked: Instant) -> Self {
-        Self { method, asked }
-    }
 }
 
 /// What a call is to the messages that name no call.
@@ -82,7 +71,7 @@ impl CallRole {
 
 impl<H> Default for PendingCalls<H> {
     fn default() -> Self {
-        Self { next: 1, calls: BTreeMap::new(), abandoned: 0 }
+        Self { next: 1, calls: BTreeMap::new(), asked: BTreeMap::new(), abandoned: 0 }
     }
 }
 
@@ -100,6 +89,13 @@ impl<H> PendingCalls<H> {
         own
     }
 
+    /// The same for a question of the gateway's own, which is asked now.
+    pub(crate) fn enter_own(&mut self, call: PendingCall<H>, now: Instant) -> u64 {
+        let own = self.enter(call);
+        self.asked.insert(own, now);
+        own
+    }
+
     pub(crate) fn get_mut(&mut self, own: u64) -> Option<&mut PendingCall<H>> {
         self.calls.get_mut(&own)
     }
@@ -107,6 +103,9 @@ impl<H> PendingCalls<H> {
     /// Takes a call out: it is answered, or of no interest any more.
     pub(crate) fn leave(&mut self, own: u64) -> Option<PendingCall<H>> {
         let call = self.calls.remove(&own)?;
+        if call.asks.is_some() {
+            self.asked.remove(&own);
+        }
         if let (None, Some(place)) = (&call.handle, &call.place) {
             place.end(false);
         }
@@ -212,13 +211,13 @@ impl<H> PendingCalls<H> {
     pub(crate) fn own_question(&mut self, now: Instant) -> Option<Method> {
         self.give_up_own(now);
         let open = || self.calls.values().filter(|call| !call.role.is_subscription() || !call.is_heard);
-        let question = || open().find_map(|call| call.asks.as_deref()).map(|question| question.method);
+        let question = || open().find_map(|call| call.asks);
         open().all(|call| call.asks.is_some()).then(question)?
     }
 
     /// True while the gateway waits for the answer to this question.
     pub(crate) fn awaits_own(&self, question: Method) -> bool {
-        let is_it = |call: &PendingCall<H>| call.asks.as_deref().is_some_and(|asks| asks.method == question);
+        let is_it = |call: &PendingCall<H>| call.asks == Some(question);
         self.calls.values().any(|call| call.handle.is_some() && is_it(call))
     }
 
@@ -227,12 +226,14 @@ impl<H> PendingCalls<H> {
         if self.abandoned == 0 {
             return;
         }
-        let is_late = |call: &PendingCall<H>| {
-            let is_late = |asks: &OwnQuestion| now.saturating_duration_since(asks.asked) >= OWN_TIME_MAX;
-            call.handle.is_none() && call.asks.as_deref().is_some_and(is_late)
-        };
-        let late: Vec<u64> =
-            self.calls.iter().filter(|(_, call)| is_late(call)).map(|(own, _)| *own).collect();
+        let is_late = |asked: Instant| now.saturating_duration_since(asked) >= OWN_TIME_MAX;
+        let is_left = |own: &u64| self.calls.get(own).is_some_and(|call| call.handle.is_none());
+        let late: Vec<u64> = self
+            .asked
+            .iter()
+            .filter(|(own, asked)| is_late(**asked) && is_left(own))
+            .map(|(own, _)| *own)
+            .collect();
         for own in late {
             self.leave(own);
         }
@@ -330,13 +331,9 @@ mod tests {
         let mut pending = PendingCalls::default();
         let now = crate::clock::now();
         assert_eq!(pending.own_question(now), None);
-        let own = |role, method| PendingCall {
-            role,
-            asks: Some(Box::new(OwnQuestion::new(method, now))),
-            ..call(1, "")
-        };
-        let watch = pending.enter(own(CallRole::Watch, Method::Listen));
-        let list = pending.enter(own(CallRole::Own, Method::ToolsList));
+        let own = |role, method| PendingCall { role, asks: Some(method), ..call(1, "") };
+        let watch = pending.enter_own(own(CallRole::Watch, Method::Listen), now);
+        let list = pending.enter_own(own(CallRole::Own, Method::ToolsList), now);
         assert_eq!(pending.own_question(now), Some(Method::Listen));
         pending.get_mut(watch).expect("it is there").is_heard = true;
         assert_eq!(pending.own_question(now), Some(Method::ToolsList));
@@ -353,12 +350,8 @@ mod tests {
     fn a_question_of_the_gateways_own_that_nobody_waits_for_is_given_up() {
         let mut pending = PendingCalls::default();
         let now = crate::clock::now();
-        let own = |asked| PendingCall {
-            role: CallRole::Own,
-            asks: Some(Box::new(OwnQuestion::new(Method::Discover, asked))),
-            ..call(1, "")
-        };
-        let (awaited, passing) = (pending.enter(own(now)), pending.enter(own(now)));
+        let own = || PendingCall { role: CallRole::Own, asks: Some(Method::Discover), ..call(1, "") };
+        let (awaited, passing) = (pending.enter_own(own(), now), pending.enter_own(own(), now));
         let clients = pending.enter(call(1, "c"));
         pending.abandon(passing);
         pending.abandon(clients);
@@ -375,7 +368,7 @@ mod tests {
         assert!(!pending.awaits_own(Method::Discover));
         assert_eq!(pending.own_question(now + OWN_TIME_MAX / 2), Some(Method::Discover));
         assert_eq!(pending.own_question(now + OWN_TIME_MAX), None);
-        assert!(pending.is_empty());
+        assert!(pending.is_empty() && pending.asked.is_empty());
     }
 
     #[test]

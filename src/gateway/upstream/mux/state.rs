@@ -265,8 +265,8 @@ impl MuxState {
         }
         let Some(call) = self.pending.get_mut(own) else { return CallDelivery::Nobody };
         let is_first = !std::mem::replace(&mut call.is_heard, true) && call.role == CallRole::Watch;
-        if let Some(question) = call.asks.as_deref().filter(|_| is_first) {
-            note_first(&mut self.own_answered, question.method);
+        if let Some(method) = call.asks.filter(|_| is_first) {
+            note_first(&mut self.own_answered, method);
         }
         let Some(handle) = call.handle.as_mut() else { return CallDelivery::Nobody };
         let piece = MuxPiece { data: message.to_bytes(), is_answer: false };
@@ -320,7 +320,7 @@ impl MuxState {
         // An answer that nobody waits for any more is expected all the same.
         let Some(call) = self.pending.leave(own) else { return false };
         match call.asks {
-            Some(question) => note_first(&mut self.own_answered, question.method),
+            Some(method) => note_first(&mut self.own_answered, method),
             None => self.calls = CallsServed::Answered,
         }
         if let Some(handle) = call.handle {
