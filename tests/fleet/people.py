@@ -13,7 +13,7 @@ PAUSE_S = 0.05
 REDIS_AWAY_S = 3
 SUCCESSORS = 'trunkline_sign_in_tokens_total{kind="next"} '
 REDIS_KILLS = 3
-#: What a client may meet that comes again: its gateway was killed, the proxy says so, or the gateway has no Redis.
+#: Answers that a client may meet, and that pass: its gateway was killed, the proxy says so, or the gateway has no Redis.
 PASSING = {(502, "of the proxy"), (503, "of the proxy"), (503, "temporarily_unavailable")}
 
 
@@ -21,6 +21,11 @@ def successors(gateway):
     """The refresh tokens that this gateway has made in the place of others."""
     text = gateway.metrics()
     return float(next((line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(SUCCESSORS)), 0))
+
+
+def all_have_risen(counts, before):
+    """True if each count is higher than it was before."""
+    return all(now > then for now, then in zip(counts, before, strict=True))
 
 
 class Renewing:
@@ -48,9 +53,12 @@ class Renewing:
     def go_on(self, gateways):
         """Waits until these gateways have made as many new tokens as there are clients, and each client was answered."""
         before, made = list(self.answered), sum(map(successors, gateways))
-        is_answered = lambda: all(now > then for now, then in zip(self.answered, before, strict=True))
-        is_made = lambda: sum(map(successors, gateways)) >= made + len(self._people)
-        wait_for("every client goes on", lambda: self.refused or (is_answered() and is_made()))
+
+        def all_go_on():
+            is_made = sum(map(successors, gateways)) >= made + len(self._people)
+            return is_made and all_have_risen(self.answered, before)
+
+        wait_for("every client goes on", lambda: self.refused or all_go_on())
 
     def _run(self, number):
         while not self._ends.wait(PAUSE_S):
@@ -80,7 +88,7 @@ class SignedIn(Case):
             self.assertEqual(self.calls(person), [200] * self.replicas)
 
     def calls(self, person):
-        """What a call gets at each gateway."""
+        """The status of a call at each gateway."""
         return [person.call(gateway.port) for gateway in self.site.gateways]
 
 
@@ -138,7 +146,7 @@ class LongPeople(SignedIn):
             for gateway in self.site.gateways * 2:
                 before = list(done)
                 gateway.process.kill()
-                wait_for("all sign in at the others", lambda: all(now > then for now, then in zip(done, before, strict=True)))
+                wait_for("all sign in at the others", lambda: all_have_risen(done, before))
                 gateway.start()
         finally:
             ends.set()
