@@ -9,7 +9,7 @@ use crate::harness::{
 };
 
 const DISCOVERY: &str = "/.well-known/openid-configuration";
-/// What is left to write beside what is printed.
+/// The lines that are left to write beside those that are printed.
 const REST: &str =
     "[listener]\naddress = \"127.0.0.1:0\"\n[upstream.weather]\nurl = \"http://127.0.0.1:1/mcp\"\n";
 

@@ -27,7 +27,7 @@ class Browser:
 
 
 def found(pattern, page):
-    """What a page has at the place of a pattern, without its escapes."""
+    """The text that a page has at the place of a pattern, without its escapes."""
     return html.unescape(re.search(pattern, page)[1])
 
 

@@ -40,7 +40,7 @@ auth = ["sign_in"]
 
 @contextlib.contextmanager
 def section(program, directory, port, reuse):
-    """What a gateway needs for sign-ins, while the provider runs. Clients know the gateways by this port."""
+    """The settings that a gateway needs for sign-ins, while the provider runs. Clients know the gateways by this port."""
     url = f"http://localhost:{port}"
     for name, text in (("provider-secret", SECRET), ("sign-in.key", "7" * 64)):
         (directory / name).touch(mode=0o600)

@@ -33,7 +33,7 @@ def main():
 
 
 def causes(error):
-    """What went wrong, of a group each."""
+    """The faults of a group, each by itself."""
     parts = getattr(error, "exceptions", None)
     return [cause for part in parts for cause in causes(part)] if parts else [f"{type(error).__name__}: {error}"]
 
@@ -43,7 +43,7 @@ def print_line(**said):
 
 
 class Store:
-    """What the client knows, in a file."""
+    """The memory of the client, in a file."""
 
     def __init__(self, path):
         self.path = pathlib.Path(path)

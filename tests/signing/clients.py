@@ -15,7 +15,7 @@ import threading
 from signing import site
 
 HERE = pathlib.Path(__file__).parent
-#: How a client makes itself known.
+#: The ways in which a client makes itself known.
 KINDS = ("registered", "document", "configured")
 #: Of busy machines.
 STEP_TIMEOUT_S = 120
@@ -25,10 +25,10 @@ STEP_TIMEOUT_S = 120
 class Sdk:
     name: str
     command: tuple
-    #: Whether it refreshes when a call is answered with 401, and not by its own clock only.
+    #: True if it refreshes when a call is answered with 401, and not by its own clock only.
     refreshes_at_401: bool
     is_newest: bool
-    #: Whether it opens a browser for a scope that a call lacks.
+    #: True if it opens a browser for a scope that a call lacks.
     steps_up: bool = True
 
 
@@ -128,4 +128,4 @@ class Client:
 
 
 class ClientError(Exception):
-    """What an SDK said instead of an answer."""
+    """The words of an SDK instead of an answer."""

@@ -17,7 +17,7 @@ KEY_FILE = "provider-key.pem"
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """What a provider wants. Each refuses `resource`, and scopes that it does not know."""
+    """The demands of a provider. Each refuses `resource`, and scopes that it does not know."""
 
     name: str
     method: str
@@ -29,7 +29,7 @@ class Profile:
     rotates: bool = False
 
     def client(self, port, key):
-        """What the provider knows of the gateway."""
+        """The registration of the gateway at the provider."""
         known = {
             "client_id": CLIENT,
             "redirect_uris": [callback(origin_of(port))],

@@ -71,7 +71,7 @@ class SecondOpinion:
 
 
 def registration(method, redirect):
-    """What a client says that registers itself."""
+    """The registration of a client."""
     metadata = {"redirect_uris": [redirect], "token_endpoint_auth_method": method, "client_name": "Second opinion"}
     return json.dumps(metadata).encode()
 

@@ -215,7 +215,7 @@ def make_certificate(directory):
 
 
 def origin_of(port, has_tls=False):
-    """Where browsers and clients find a gateway."""
+    """The address at which browsers and clients find a gateway."""
     return f"https://{HOST}:{port}" if has_tls else f"http://127.0.0.1:{port}"
 
 

@@ -1,4 +1,4 @@
-"""What another implementation of OAuth makes of our authorization server."""
+"""Our authorization server, as another implementation of OAuth sees it."""
 
 import unittest
 

@@ -35,7 +35,7 @@ class ProviderCase(unittest.TestCase):
 
 
     def provider_was_asked(self):
-        """How often the gateway has had an answer about an account, since its start."""
+        """The number of times that the gateway has had an answer about an account, since its start."""
         return self.place.metric(r'trunkline_sign_in_checks_total\{result="ok"\}')
 
 

@@ -11,12 +11,12 @@ from signing.clients import Client, ClientError
 from signing.person import Person
 from signing.site import GUARDED_TOOL, OPEN_TOOL
 
-#: What `OPEN_TOOL` and `GUARDED_TOOL` answer.
+#: The answers of `OPEN_TOOL` and `GUARDED_TOOL`.
 OPEN_ANSWER = "everything"
 GUARDED_ANSWER = "This is a simple text response for testing."
 #: A question, a page that moves on, the provider's form and the way back, at least.
 PAGES = 4
-#: Where clients would listen; the browser of these tests does not go there.
+#: The place at which clients would listen; the browser of these tests does not go there.
 CLIENT_PORT = 3118
 
 
@@ -68,7 +68,7 @@ class Flow(SdkCase):
 
 
 class Ends(SdkCase):
-    """What is not given, and what has ended."""
+    """Things that are not given, and those that have ended."""
 
     def test_comes_back_after_its_token_has_ended(self):
         client = self.client()

@@ -1,4 +1,4 @@
-"""What the official conformance suite says of our authorization server, and of what its clients do there."""
+"""Findings of the official conformance suite about our authorization server, and of what its clients do there."""
 
 import os
 import pathlib

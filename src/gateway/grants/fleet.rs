@@ -1,4 +1,4 @@
-//! What several gateways have to agree on so that sign-ins hold at all of them: the keys that seal, and a Redis that keeps its
+//! Agreement of several gateways, so that sign-ins hold at all of them: the keys that seal, and a Redis that keeps its
 //! data.
 //!
 //! A key file reaches one gateway after the other. Until it is there, what another gateway has sealed with the new key does not

@@ -2,9 +2,9 @@
 
 /// A person, by principal.
 pub(super) const ACCOUNT: &str = "account";
-/// What happened to a grant.
+/// News of a grant.
 pub(super) const NEWS: &str = "news";
-/// What may be used once.
+/// A mark of a use that counts once.
 pub(super) const ONCE: &str = "once";
 /// Whose turn it is to ask the provider.
 pub(super) const TURN: &str = "turn";

@@ -588,7 +588,7 @@ fn opened(path: &Path, limits: Limits) -> Result<Store, StoreError> {
     let file = Store::open(path, now_s(), limits)?;
     let sizes = file.sizes();
     if sizes.file_bytes > COMPACTED_FROM_BYTES && sizes.bytes() < sizes.file_bytes / COMPACTED_BELOW {
-        // What is asked for meanwhile waits. One that cannot be made smaller serves as it is.
+        // Requests that come meanwhile wait. One that cannot be made smaller serves as it is.
         drop(file.compact());
     }
     Ok(file)

@@ -98,7 +98,7 @@ impl Grants {
     /// Reads the news that came since the last time; of all grants at the start, and once other gateways may have told
     /// something in vain.
     pub(crate) async fn learn_news(&self) -> Result<(), GrantsError> {
-        // What is missed while it is read is read again.
+        // News that is missed while it is read is read again.
         let is_behind = self.is_behind.swap(false, Ordering::AcqRel);
         let learnt = match &self.records {
             Records::File(_) if is_behind => self.read_all_news().await,

@@ -21,7 +21,7 @@ const TICKS_PER_S: u64 = 2;
 /// Room is made, and Redis is asked how it is set, after so many seconds.
 const SWEEP_AFTER_S: u64 = 30;
 
-/// What the operator was told of several gateways.
+/// Things that the operator was told of several gateways.
 #[derive(Default)]
 struct FleetWatch {
     told_keys: String,

@@ -94,7 +94,7 @@ impl SignInDesk {
             // The configuration knows of none of these.
             ClientIdKind::Registered | ClientIdKind::Document => return Err(ClientFault::Unknown.into()),
         };
-        // Whoever has its keys can be it.
+        // A holder of its keys can be it.
         if client.keys_url().is_some_and(|url| settings.denied.bars(url)) {
             return Err(ClientFault::Denied.into());
         }

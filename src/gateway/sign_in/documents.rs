@@ -176,7 +176,7 @@ impl SignInDesk {
     }
 }
 
-/// What strangers are told. They learn nothing of names and networks as they are seen from here: whether a name stands for an
+/// The words for strangers. They learn nothing of names and networks as they are seen from here: whether a name stands for an
 /// address of our own is no different from one that does not exist.
 fn told(error: &HttpError) -> DocumentError {
     match error {

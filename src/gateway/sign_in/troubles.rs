@@ -123,7 +123,7 @@ impl SignInDesk {
         }
     }
 
-    /// Whether a line may be written that strangers cause; says before it how many were left out.
+    /// True if a line may be written that strangers cause; says before it how many were left out.
     pub(super) fn admits_line(&self) -> bool {
         let admitted = self.settings.memory.admit_line(self.settings.refusal_lines_max, now_s());
         if let Some(left_out @ 1..) = admitted {

@@ -180,7 +180,7 @@ impl KnownEras {
         self.keeps_sessions.store(!is_closed, Ordering::Relaxed);
     }
 
-    /// Whether it has kept the last session that it was asked to forget.
+    /// True if it has kept the last session that it was asked to forget.
     pub(crate) fn keeps_sessions(&self) -> bool {
         self.keeps_sessions.load(Ordering::Relaxed)
     }

@@ -77,16 +77,16 @@ pub(crate) struct RequestAttributes {
     pub trail: Option<Arc<Trail>>,
     /// The silence of its client, where one waits for the reply.
     pub silence: Option<Arc<Silence>>,
-    /// Whoever opens a session with it, if it does.
+    /// The opener of a session, if it opens one.
     pub opens: Option<Arc<dyn SessionOpener>>,
 }
 
 /// Opens a session, which may succeed when nobody waits for it any more.
 pub(crate) trait SessionOpener: std::fmt::Debug + Send + Sync {
-    /// Whether the bridge is to open it, though the upstream may open it itself.
+    /// True if the bridge is to open it, though the upstream may open it itself.
     fn is_bridged(&self) -> bool;
 
-    /// Nobody waits for this reply any more.
+    /// Takes over this reply, which no request waits for any more.
     fn leave(self: Arc<Self>, client: &UpstreamClient, reply: LateReply);
 }
 
@@ -116,7 +116,7 @@ pub(crate) enum ExpectedReply {
 }
 
 impl ExpectedReply {
-    /// Whether nothing is made of it.
+    /// True if nothing is made of it.
     pub(crate) fn is_of_no_use(self) -> bool {
         matches!(self, Self::Receipt | Self::LastReceipt)
     }

@@ -1,4 +1,4 @@
-//! What happened to a grant while tokens of it may still be good.
+//! News of a grant while tokens of it may still be good.
 //!
 //! It stands in a record of its own, and is told to other gateways in the same form, bound to the name of that record.
 

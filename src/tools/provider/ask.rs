@@ -25,7 +25,7 @@ use super::place::ProviderPlace;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const METADATA: &str = "/.well-known/openid-configuration";
 
-/// What a provider answered.
+/// The answer of a provider.
 #[derive(Debug)]
 pub struct ProviderAnswer {
     /// Its metadata, as they came.

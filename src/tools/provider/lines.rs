@@ -1,4 +1,4 @@
-//! What to register at a provider, and the configuration for it: TOML whose comments say the rest.
+//! The registration at a provider, and the configuration for it: TOML whose comments say the rest.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What the configuration says of sign-in at a provider. What it leaves open has a value that a person replaces.
+//! Sign-in at a provider, as the configuration says it. A key that it leaves open has a value that a person replaces.
 
 use config::{AuthMethod, Config, Jwt, ProviderProof, SignIn};
 use identity::uri::Uri;
@@ -51,7 +51,7 @@ impl<'c> ProviderPlace<'c> {
         Ok(Self::new(&jwt.issuer, Some(config)))
     }
 
-    /// What is known of such a provider.
+    /// Facts of such a provider.
     pub(super) fn known(&self) -> &'static KnownProvider {
         KnownProvider::of(self.issuer)
     }

@@ -1,4 +1,4 @@
-//! What the answer of a provider lacks. An error: nobody could sign in. A warning: something works less well than it might, or
+//! Faults of the answer of a provider. An error: nobody could sign in. A warning: something works less well than it might, or
 //! cannot be told from metadata.
 
 use config::is_changeable_claim;
@@ -12,9 +12,9 @@ use super::place::ProviderPlace;
 /// Something that a person should know of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderFinding {
-    /// Nobody can sign in before it is mended.
+    /// No person can sign in before it is mended.
     pub is_error: bool,
-    /// What is so, and what to do.
+    /// The fault, and the remedy.
     pub text: String,
 }
 

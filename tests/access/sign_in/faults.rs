@@ -272,7 +272,7 @@ fn the_provider_is_asked_again_after_a_while() {
             assert_eq!(place.call(&tokens.access), 200);
         },
         &|place| {
-            // Whoever refreshes gets no ID token, and has no group any more.
+            // A refresh brings no ID token, and the person has no group any more.
             let (client, tokens) = sign_in(place, "alice");
             place.provider.faults(
                 &json!({ "answers": { "/token": { "id_token": null }, "/userinfo": { "groups": [] } } }),

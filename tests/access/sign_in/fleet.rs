@@ -16,7 +16,7 @@ const ROTATED: &str = "87";
 const REUSE_S: u64 = 2;
 const REUSE: &str = "refresh_reuse = \"2s\"";
 
-/// What all gateways have in common.
+/// The settings that all gateways have in common.
 struct Fleet {
     redis: Redis,
     folder: Folder,
@@ -372,7 +372,7 @@ fn groups_that_have_changed_are_told_as_soon_as_that_can_be_kept() {
     let place = fleet.gateway();
     let (client, tokens) = signed_in(&place);
     let before = records(&fleet);
-    // What the last answer does not meet has the provider asked at once.
+    // A requirement that the last answer does not meet has the provider asked at once.
     let require = |group: &str| {
         place.provider.faults(&serde_json::json!({ "groups": { "alice": [group] } }));
         let more = format!("require = {{ groups = [\"{group}\"] }}");

@@ -159,7 +159,7 @@ fn sign_ins_take_little_memory() {
     let grants = grants.map_or(GRANTS, |number| number.parse().expect("a number of sign-ins"));
     let keys = consented("");
     let place = Place::with(Settings { sign_in: &keys, ..Settings::default() });
-    // What the first ones take is kept for those that follow.
+    // Memory that the first ones take is kept for those that follow.
     let one = &sign_ins_of(&place, 0, &["staff"])[0];
     assert_eq!(place.call(&one.access), 200);
     let before = place.daemon.anonymous_bytes();

@@ -1,4 +1,4 @@
-//! What sign-in fetches or is told: documents of clients, and metadata, answers, ID tokens and keys of the provider. They are
+//! Texts that sign-in fetches or is told: documents of clients, and metadata, answers, ID tokens and keys of the provider. They are
 //! read or refused; whatever is taken, `serde_json` and a reader of URLs read in the same way.
 
 use std::sync::LazyLock;

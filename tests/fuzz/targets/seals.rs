@@ -1,4 +1,4 @@
-//! What sign-in seals: whatever is handed in as a text or record of a kind is read or refused; what was sealed as fields is
+//! Things that sign-in seals: whatever is handed in as a text or record of a kind is read or refused; what was sealed as fields is
 //! the same once written again, opens at its place, in its time and as its kind alone, and not with one bit changed.
 
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! What clients and browsers send to sign-in: it is read or refused, within its bounds; whatever is taken, readers of URLs, of
+//! Requests of clients and browsers to sign-in: it is read or refused, within its bounds; whatever is taken, readers of URLs, of
 //! forms and of JSON read in the same way, and nobody is sent to an address that is not allowed.
 
 use std::sync::LazyLock;

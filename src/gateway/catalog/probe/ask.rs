@@ -29,7 +29,7 @@ const MODERN_ERRORS: [i64; 3] = [-32020, -32021, -32022];
 /// However long a list may take: others wait for their turn, and clients for what an endpoint serves.
 const TIMEOUT_MAX: Duration = Duration::from_secs(10);
 
-/// What a server speaks is known once it has closed the session in which it was asked, or so much later.
+/// The eras of a server are known once it has closed the session in which it was asked, or so much later.
 const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Servers that keep the session of every question are asked less often.

@@ -106,7 +106,7 @@ pub(super) struct FaultyStream {
     harm: Rc<ConnectionHarm>,
 }
 
-/// What became of a connection so far.
+/// The fate of a connection so far.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionHarm {
     is_cut: Cell<bool>,
@@ -115,7 +115,7 @@ pub(super) struct ConnectionHarm {
 }
 
 impl ConnectionHarm {
-    /// Whether what was said on it may never have arrived, however patient the other side is.
+    /// True if words on it may never have arrived, however patient the other side is.
     pub(super) fn is_lost(&self) -> bool {
         self.is_cut.get() || self.late.get() > 1
     }

@@ -66,7 +66,7 @@ struct ServedSession {
     opened: Instant,
     /// One of the gateway's own that declares capabilities.
     is_for_lists: bool,
-    /// What became of the connection on which it was opened.
+    /// The fate of the connection on which it was opened.
     harm: Rc<ConnectionHarm>,
 }
 

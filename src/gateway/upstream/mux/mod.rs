@@ -394,7 +394,7 @@ impl MuxConnection {
         self.lock().asked_by == AskedBy::Client
     }
 
-    /// What came of the requests of clients.
+    /// The outcome of the requests of clients.
     pub(crate) fn calls_served(&self) -> CallsServed {
         self.lock().calls
     }

@@ -38,7 +38,7 @@ pub(super) struct MuxState {
     pub(super) used: Instant,
     pub(super) has_answered: bool,
     pub(super) asked_by: AskedBy,
-    /// What came of the requests of clients.
+    /// The outcome of the requests of clients.
     pub(super) calls: CallsServed,
     /// The question of the gateway's own that it ended at, if it was no client's doing.
     pub(super) ended_at: Option<Method>,
@@ -61,7 +61,7 @@ pub(super) enum AskedBy {
     Client,
 }
 
-/// What came of the requests of clients.
+/// The outcome of the requests of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallsServed {
     /// There were none.
@@ -243,7 +243,7 @@ impl MuxState {
         }
     }
 
-    /// Whether the gateway answers a request of the other side: no client could, as long as `initialize` is not answered, or none
+    /// True if the gateway answers a request of the other side: no client could, as long as `initialize` is not answered, or none
     /// hears a ping now.
     fn answers_itself(&self, is_ping: bool) -> bool {
         match self.kind {

@@ -81,7 +81,7 @@ const LOGGED_CHARS_MAX: usize = 1024;
 const SETTLING_TIME: Duration = Duration::from_secs(10);
 /// One that lives for so long has not ended at a question, though it was not asked it: the longest pause is over.
 const OUTLIVING_TIME: Duration = Duration::from_mins(3);
-/// Where fewer may run, all are for clients.
+/// If fewer may run, all are for clients.
 const FEW: usize = 32;
 /// Then one of the gateway's own that has done nothing but initialize waits for so long for what it may be for.
 const UNLISTED_TIME_MAX: Duration = Duration::from_secs(5);

@@ -188,7 +188,7 @@ pub(super) struct SessionTrial {
     watch: TrialWatch,
 }
 
-/// How far a trial is, for those who wait for it.
+/// The progress of a trial, for those who wait for it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TrialWatch {
     /// Its process has read `initialize`.

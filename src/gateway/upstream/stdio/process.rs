@@ -218,7 +218,7 @@ async fn write(
     }
 }
 
-/// What a child has read of what it was sent first.
+/// The first input of a child, and how far it has read that.
 struct FirstInput<'a> {
     start: &'a Start,
     progress: Cell<ReadProgress>,

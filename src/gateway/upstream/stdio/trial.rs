@@ -42,7 +42,7 @@ pub(super) fn is_final(answer: &[u8], json_depth_max: usize) -> bool {
 }
 
 impl Children {
-    /// Whether the program opened no session for a client that introduces itself as this `initialize` does, and is not to be asked
+    /// True if the program opened no session for a client that introduces itself as this `initialize` does, and is not to be asked
     /// for another yet.
     pub(crate) fn is_bridged_for(&self, initialize: impl FnOnce() -> String, json_depth_max: usize) -> bool {
         if !self.opening.has_tried() {

@@ -73,7 +73,7 @@ pub(crate) struct FetchPlace {
 }
 
 impl SignInMemory {
-    /// Whether a line about a refusal may be written, of which strangers cause as many as they like. Then it says how many were left
+    /// Admits a line about a refusal, of which strangers cause as many as they like. Then it says how many were left
     /// out before it.
     pub(crate) fn admit_line(&self, per_second_max: usize, now_s: u64) -> Option<u64> {
         let mut lines = self.refusals.lock();
